@@ -28,6 +28,7 @@ from linux.machine.resources import of_the_machine
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
 
+HELP = ["--help", "-h"]
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
 SHELLS = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
 # Ctrl-C, `kill`, and the end of the terminal.
@@ -65,7 +66,13 @@ class Listed(TyperCommand):
             epilog=f"Example: {self._example}",
             context_settings={"ignore_unknown_options": self._takes_words},
         )(getattr(module, self._function))
-        return get_command(alone).make_context(info_name, args, *rest, **extra)
+        try:
+            return get_command(alone).make_context(info_name, args, *rest, **extra)
+        except typer.TyperException as error:
+            # Typer's parser does not say whose option lacks its value, or takes none.
+            if getattr(error, "ctx", None) is None:
+                vars(error)["ctx"] = typer.Context(self, extra.get("parent"), info_name)
+            raise
 
 
 class Commands(TyperGroup):
@@ -78,7 +85,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": HELP},
     pretty_exceptions_enable=False,
 )
 
@@ -124,7 +131,9 @@ def main() -> NoReturn:
     try:
         _require_folder()
         _require_alone(sys.argv[1:])
-        arguments = plugins_first(sys.argv[1:]) or ["--help"]
+        arguments = plugins_first(sys.argv[1:]) or [HELP[0]]
+        if not set(HELP).isdisjoint(arguments):
+            _widen_help()
         exit_code = _called(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -153,6 +162,15 @@ def _forget_displays() -> None:
         del os.environ["COLUMNS"]
     # Figures are files, and the backend of a user's notebook may not be installed here.
     os.environ.pop("MPLBACKEND", None)
+
+
+def _widen_help() -> None:
+    """Give `--help` at least the width of tables, in less of which names of options are cut off."""
+    from typer import rich_utils
+
+    from commands.output import out
+
+    rich_utils.MAX_WIDTH = out.width
 
 
 def _device(output: int) -> tuple[int, int] | None:
@@ -243,7 +261,17 @@ def _usage_or_bug(error: Exception) -> str:
     # A command that ends well has no bug to report.
     from results.store.records import report_bug
 
-    return of_the_machine(error) or str(report_bug(error))
+    of_machine = of_the_machine(error)
+    return _of_output() + of_machine if of_machine else str(report_bug(error))
+
+
+def _of_output() -> str:
+    """Name standard output if it cannot be written: what is left of it fails again."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        return "standard output: "
+    return ""
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

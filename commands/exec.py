@@ -19,9 +19,7 @@ LONGEST_S = 86_400.0
 
 def execute(
     scenario: options.ScenarioPath,
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="command and its arguments, after `--`")
-    ],
+    command: options.Command,
     as_json: options.AsJson = False,
     proxies: options.Proxies = None,
     overrides: options.Overrides = [],  # noqa: B006  (typer wants a plain default)

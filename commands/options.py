@@ -58,6 +58,22 @@ ScenarioPath = Annotated[
         autocompletion=scenario_names,
     ),
 ]
+
+
+def _own_program(context: typer.Context, command: list[str]) -> list[str]:
+    """Raise `InputError` for a command that begins with an option: Railbed does not have it."""
+    if command and command[0].startswith("-"):
+        hint = f"`./{context.command_path} --help` lists the options"
+        raise InputError(Problem(command[0], "is an unknown option", hint))
+    return command
+
+
+Command = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="COMMAND", callback=_own_program, help="command and its arguments, after `--`"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Overrides = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="change a key of the scenario")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from commands.options import Command
 from commands.output import err
 from execution.virtual_clock.machines import available_mib
 from linux.files.program_files import ROOT
@@ -27,9 +28,7 @@ def _possible_memory(mib: int) -> int:
 
 
 def vm(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="command and its arguments, after `--`")
-    ],
+    command: Command,
     memory: Annotated[
         int,
         typer.Option(

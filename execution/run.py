@@ -37,6 +37,7 @@ from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult, with_paper
 from results.verdicts.path_check import FabricCheck, verify_object
 from results.verdicts.run import run_object
+from results.verdicts.verdict import is_timed
 from scenarios.planning.machine_profile import in_virtual_clock
 from scenarios.planning.on_paper import usual_s
 from scenarios.planning.plan import crossings
@@ -136,9 +137,14 @@ class Run:
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
         result = measured.judged()
-        self.measuring.listener.judged(case.name, result.verdict, result.ratio)
+        self._tell(case, result)
         result = with_paper(result, usual_s(case, fabric.topology.spec))
         return replace(result, rail_crossings=crossed)
+
+    def _tell(self, case: Case, result: CaseResult | FaultResult) -> None:
+        """Tell the verdict on a case, and its ratio unless its times mean nothing."""
+        ratio = result.ratio if is_timed(vars(result)) else None
+        self.measuring.listener.judged(case.name, result.verdict, ratio)
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
         """Tell how a case crosses rails on a rail-only fabric, and return it."""
@@ -150,7 +156,7 @@ class Run:
     def _fault_case(self, case: Case, fabric: Experiment) -> FaultResult:
         self._crossings(case, fabric)
         result = FaultCase(case, fabric, self.measuring).execute()
-        self.measuring.listener.judged(case.name, result.verdict, result.ratio)
+        self._tell(case, result)
         return result
 
 

@@ -28,7 +28,7 @@ class Listener:
         """The fabric is about to be taken down."""
 
     def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
-        """A case has its verdict; its measured time is `ratio` of the modeled one, if both are."""
+        """A case has its verdict; its measured time is `ratio` of the model's, if both count."""
 
 
 # For runs whose progress nobody follows.

@@ -12,7 +12,7 @@ from results.verdicts.fidelity import SATURATED_SHARE
 KEPT_LINES = 40
 # Most faults whose blackouts the page keeps.
 KEPT_BLACKOUTS = 6
-# Idle share of the processors below which the page warns; it fails at the verdicts' limit.
+# Idle share of the cores below which the page warns; it fails at the verdicts' limit.
 SCARCE_SHARE = 0.2
 # Events of the controller's journal that the page shows, with the fact to show.
 SHOWN_EVENTS: Mapping[str, str] = {
@@ -116,7 +116,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -> dict[str, Any]:
-    """The frame of two readings: per mille of each direction's `rates_bps`, queues, processors."""
+    """The frame of two readings: per mille of each direction's `rates_bps`, queues, cores."""
     seconds = max(now.s - before.s, 1e-9)
     use = [
         round(8000 * (new - old) / seconds / rate)

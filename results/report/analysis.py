@@ -10,7 +10,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.fabric.build import build_topology
 from model.fabric.topology import Hop, Link, LinkKind, Topology
-from model.faults import domain_name
+from model.faults import FaultMode, domain_name
 from model.routing.paths import Routing
 from model.workload.transfers.columns import NONE
 from results.report.run_data import CaseData, Columns, rows
@@ -211,13 +211,22 @@ def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
 
 
 def failed_parts(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:
-    """Names of the links, switches and GPUs that a failure broke; of a domain, all its GPUs."""
+    """Names of the links, switches and GPUs that a failure broke; of a domain, all its GPUs.
+
+    Degraded links, which go on carrying bytes, are not among them.
+    """
     domains = {
         domain_name(domain): [gpu.name for gpu in topology.domain(domain)]
         for domain in range(topology.spec.domains)
     }
-    named = str(failure["where"]).split(", ")
+    named = set(str(failure["where"]).split(", ")) - degraded_links(failure)
     return frozenset(part for name in named for part in domains.get(name, [name]))
+
+
+def degraded_links(failure: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the links that a failure only slowed down."""
+    ending, faults = f" {FaultMode.DEGRADE}", (times["fault"] for times in failure["times"])
+    return frozenset(name.removesuffix(ending) for name in faults if name.endswith(ending))
 
 
 def failed_links(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:

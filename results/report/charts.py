@@ -202,6 +202,7 @@ EVENTS = {
 # The queue pairs that send most, and the ports with the longest queues.
 MOST_DRAWN = len(kit.SERIES)
 PANEL = 1.7
+PACKETS = "packets"
 
 
 def transport_picture(case: CaseData, name: str) -> kit.Picture:
@@ -217,7 +218,7 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
     panels = {
         "Mbit/s": _first(rates) or rates,
         "queue (kB)": _first(sorted(lengths, key=lambda line: -line[2].max())),
-        "packets": list(_events([*pairs, *queues])),
+        PACKETS: list(_events([*pairs, *queues])),
     }
     shown = {label: lines for label, lines in panels.items() if lines}
     with kit.drawing(0.8 + PANEL * len(shown), kit.WIDE + 0.4) as figure:
@@ -262,4 +263,6 @@ def _draw_lines(axes: Axes, label: str, lines: Sequence[Line], end_s: float) -> 
         axes.step(seconds, np.append(values, values[-1]), where="post", **line)
     axes.set_ylabel(label)
     kit.from_zero(axes)
+    if label == PACKETS:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

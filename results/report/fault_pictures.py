@@ -15,8 +15,8 @@ from results.report.run_data import CaseData
 from results.sections.section import human_bytes, range_of
 
 BINS = 240
-# Number of links drawn: of the failed ones, of the most changed, and of the least changed.
-MOST_FAILED, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2
+# Number of links drawn: of those struck, of the most changed, and of the least changed.
+MOST_STRUCK, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2
 ROW = 0.68
 # Events of a fault: the dash and colour of their lines, and what happens.
 EVENTS = {
@@ -149,24 +149,25 @@ def link_throughput(
 
 
 def links_shown(failure: Mapping[str, Any], baseline: CaseData, during: CaseData) -> dict[str, str]:
-    """Choose failed links, and of the others those whose bytes changed most and least.
+    """Choose failed and degraded links, and of the others those whose bytes changed most and least.
 
     Each has a label: its bytes in an execution during the fault and in one before, of its busier
     direction.
     """
-    failed = analysis.failed_links(during.topology, failure)
+    struck = dict.fromkeys(analysis.failed_links(during.topology, failure), " (failed)")
+    struck |= dict.fromkeys(analysis.degraded_links(failure), " (degraded)")
     before, after = (_link_bytes(case) for case in (baseline, during))
     changes = {
         link: (after[link] - before[link]) / during.topology.link_by_name[link].rate_bps
         for link in before.keys() & after.keys()
     }
     used = {link for link in changes if before[link] + after[link] > 0}
-    order = sorted(used - failed, key=lambda link: (-abs(changes[link]), link))
-    chosen = [*sorted(failed & changes.keys())[:MOST_FAILED], *order[:MOST_CHANGED]]
+    order = sorted(used - struck.keys(), key=lambda link: (-abs(changes[link]), link))
+    chosen = [*sorted(struck.keys() & changes.keys())[:MOST_STRUCK], *order[:MOST_CHANGED]]
     chosen += order[MOST_CHANGED:][-LEAST_CHANGED:]
     labels = {}
     for link in chosen:
-        name, now = link + " (failed)" * (link in failed), human_bytes(after[link])
+        name, now = link + struck.get(link, ""), human_bytes(after[link])
         labels[link] = f"{name}: {now}, {human_bytes(before[link])} without fault"
     return labels
 

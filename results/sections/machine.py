@@ -15,6 +15,7 @@ from results.sections.section import (
     Section,
     case_section,
     human_bytes,
+    if_whole,
     number_or_dash,
     verdict,
 )
@@ -36,7 +37,7 @@ def _longest_pause(case: Result) -> str:
 EXECUTIONS: Columns = (
     ("counted", lambda case: f"{len(case['measured_s']['values'])}"),
     ("disturbed", lambda c: f"{len(c['disturbed_s'])}" + ", all count" * c["disturbed_counted"]),
-    ("median ±", _median_within),
+    ("median ±", if_whole(_median_within)),
     ("lost", lambda case: number_or_dash(case["fidelity"].get("lost"), ".1%")),
     ("longest", _longest_pause),
 )

@@ -15,6 +15,7 @@ from results.sections.section import (
     grouped,
     human_bytes,
     human_seconds,
+    if_whole,
     number_or_dash,
     requests_section,
     slower_in_words,
@@ -83,8 +84,8 @@ def _if_timed(cell: Callable[[Result], str]) -> Callable[[Result], str]:
 
 CASES: Columns = (
     ("bytes", lambda case: human_bytes(case["bytes"])),
-    ("measured", lambda case: f"{case['measured_s']['median']:.3f} s"),
-    ("spread", lambda case: spread(case["measured_s"])),
+    ("measured", if_whole(lambda case: f"{case['measured_s']['median']:.3f} s")),
+    ("spread", if_whole(lambda case: spread(case["measured_s"]))),
     ("modeled", lambda case: f"{case['modeled_s']:.3f} s"),
     ("ratio", _if_timed(lambda case: f"{case['ratio']:.4f}")),
     ("algbw", _if_timed(lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f"))),
@@ -94,7 +95,7 @@ CASES: Columns = (
 SCALES: Columns = (
     ("rates", lambda case: f"/ {case['bandwidth_scale']:g}"),
     ("size", lambda case: f"/ {case['size_scale']:g}"),
-    ("emulated", lambda case: human_seconds(case["measured_s"]["median"])),
+    ("emulated", if_whole(lambda case: human_seconds(case["measured_s"]["median"]))),
     ("real", _if_timed(lambda case: human_seconds(case["real_s"]))),
     ("on paper", lambda case: human_seconds(case["on_paper_s"])),
 )
@@ -115,7 +116,7 @@ FAILURES: Columns = (
     ("blackout", lambda row: number_or_dash(row["blackout_ms"], ".0f", " ms")),
     ("baseline", lambda row: number_or_dash(row["baseline_s"], ".3f")),
     ("during", lambda row: number_or_dash(row["during_fault_s"], ".3f")),
-    ("degraded", lambda row: number_or_dash(row["degraded_s"], ".3f")),
+    ("degraded", if_whole(lambda row: number_or_dash(row["degraded_s"], ".3f"))),
     ("after", lambda row: number_or_dash(row["recovered_s"], ".3f")),
     ("model", lambda row: number_or_dash(row["modeled_degraded_s"], ".3f")),
     ("ratio", _if_timed(lambda row: number_or_dash(row["ratio"], ".3f"))),

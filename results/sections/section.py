@@ -116,6 +116,11 @@ def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
+def if_whole(cell: Callable[[Result], str]) -> Callable[[Result], str]:
+    """A cell of a measured time; a dash if all executions broke off."""
+    return lambda judged: "-" if judged.get("incomplete") else cell(judged)
+
+
 def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}".format) -> str:
     """Format the least and the largest of some values, or one if they look the same."""
     return " to ".join(dict.fromkeys((shown(min(values)), shown(max(values)))))

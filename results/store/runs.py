@@ -18,6 +18,7 @@ docs/reference/commands.md, "The run folder".
 import csv
 import fcntl
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -55,6 +56,8 @@ SWEEPS = "sweeps"
 SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
+# Characters of a cause that the block of a small file has room for, in JSON: 4 KiB.
+IN_A_BLOCK = 600
 # The phases of a case with faults.
 PHASES = BASELINE, DURING, DEGRADED, RECOVERED = "baseline", "during_fault", "degraded", "recovered"
 # The form of the ids of `new_run_id`.
@@ -198,8 +201,17 @@ class RunFolder:
         give(self.path)
 
     def incomplete(self, cause: str) -> None:
-        """Mark the run `incomplete`, with the cause; files written so far stay."""
-        self._mark("incomplete", cause=cause)
+        """Mark the run `incomplete`, with the cause; files written so far stay.
+
+        On a full file system, the mark `running` is overwritten, in its block (`IN_A_BLOCK`).
+        """
+        try:
+            self._mark("incomplete", cause=cause)
+        except OSError:
+            state = {"state": "incomplete", "number": self.number, "cause": cause[:IN_A_BLOCK]}
+            with open(self.path / "state.json", "r+", opener=unfollowed) as file:
+                json.dump(state, file)
+                file.truncate()
         give(self.path)
 
 

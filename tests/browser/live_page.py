@@ -139,7 +139,7 @@ def test_the_picture_shows_what_the_data_says(page: Page, served: Served, tmp_pa
     assert "failed" in (cable(page, FAILED).get_attribute("class") or "")
     busiest = page.locator("#busiest td").all_inner_texts()
     assert busiest == ["d1g0 → rail0", "97 %", "19.4", "90 kB"]
-    assert page.locator("#cpu").inner_text().endswith("90 % busy")
+    assert page.locator("#cpu").inner_text().endswith("cores 90 % busy")
     verdicts = page.locator("#verdicts li").all_inner_texts()
     assert verdicts == ["rail-only/all-to-all/direct: ratio 1.0210", "nic-link-flaps"]
     assert page.locator("#count").inner_text() == "11 of 36 executions"

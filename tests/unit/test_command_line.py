@@ -129,6 +129,16 @@ def test_output_that_fills_a_device_keeps_the_exit_code_of_its_error() -> None:
         assert subprocess.run(program, stdout=full, cwd=ROOT, env=environment).returncode == 4
 
 
+@pytest.mark.parametrize("words", [["list"], ["--help"]])
+def test_an_output_that_is_full_is_named(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-P", "-m", "commands", *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, env=environment)
+    said = b"railbed: standard output: [Errno 28] No space left on device\n"
+    assert (done.returncode, done.stderr) == (4, said)
+
+
 def test_help_imports_no_command() -> None:
     modules = [f"commands.{name}" for name in COMMANDS]
     ask = f"""
@@ -269,6 +279,7 @@ def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
         (("paper", "fig6"), "'fig6' is not one of 'fig2a', 'fig2b', 'fig3',"),
         (("export", "latest", "--format", "x"), "'x' is not one of 'csv', 'parquet', 'json',"),
         (("vm", "--memory", "-1", "--", "true"), "--memory: must be 2048 to "),
+        (("exec", "quickstart", "--jsno", "--", "true"), "--jsno: is an unknown option"),
         (("vm", "--memory", "99999999999", "--", "true"), "--memory: must be 2048 to "),
         (("run", *SMALL, "--live-at", "0.0.0.0"), "--live-at: needs --live"),
         (
@@ -293,6 +304,26 @@ def test_options_that_cannot_be(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("run", "--set"), "`./railbed run --help` lists its options"),
+        (("run", "--json=1"), "`./railbed run --help` lists its options"),
+        (("run", "x", "--unknown"), "`./railbed run --help` lists its options"),
+        (("--unknown",), "`./railbed --help` lists the commands"),
+    ],
+)
+def test_wrong_usage_names_the_help_of_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    hint: str,
+) -> None:
+    assert exit_code(monkeypatch, *words) == 2
+    assert capsys.readouterr().err.endswith(f"({hint})\n")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_that_it_accepts(name: str) -> None:
     *_, words = COMMANDS[name]["example"].partition("./railbed ")
@@ -310,6 +341,16 @@ def test_help_ends_with_the_example(
 ) -> None:
     assert exit_code(monkeypatch, "cost", option) == 0
     assert f"Example: {COMMANDS['cost']['example']}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("words", [[], ["run", "-h"]])
+def test_help_on_a_narrow_terminal_has_whole_names(words: list[str]) -> None:
+    """As wide as tables."""
+    program = [sys.executable, "-P", "-m", "commands", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "40"}
+    done = subprocess.run(program, capture_output=True, text=True, env=environment)
+    assert "…" not in done.stdout
+    assert {len(line) for line in done.stdout.splitlines() if line.startswith("╭")} == {80}
 
 
 @pytest.mark.usefixtures("quiet")

@@ -18,7 +18,7 @@ from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec as fabric_spec
 
 SOURCES = 3
-MODELED_S = 3.0
+MODELED_S, BEGUN_NS = 3.0, 10**9
 
 
 def found(
@@ -27,19 +27,30 @@ def found(
     size_bytes: int = 1_000_000,
     transport: Transport = Transport.TCP,
 ) -> Contention | None:
-    """What the flows of an incast did, which last so many seconds each."""
+    """What the flows of an incast did, which last so many seconds each.
+
+    The third is larger, and a flow beside them goes the other way. Of three executions, two are
+    whole, one shorter by half and one longer.
+    """
     spec = replace(fabric_spec(FabricKind.RAIL_ONLY, SOURCES + 1, 1), grain_packets=packets)
     spec = replace(spec, transport=transport)
     topology = build_topology(spec)
-    sent = [Transfer(n, n + 1, 0, size_bytes, (), ()) for n in range(len(lasted_s))]
-    records = tuple(
-        TransferRecord(0, t.id, t.source, 0, size_bytes, 1, 2, 1 + round(seconds * 1e9), 3)
-        for t, seconds in zip(sent, lasted_s, strict=True)
-    )
-    repeat = Repeat(0, True, max(lasted_s), 0.0, 0.0, (), (), records)
+    sizes = [size_bytes, size_bytes, 4 * size_bytes]
+    sent = [Transfer(n, n + 1, 0, sizes[n], (), ()) for n in range(len(lasted_s))]
+    sent.append(Transfer(len(sent), 0, 1, 2, (), ()))
+    repeats = []
+    for factor, complete in ((0.5, True), (9.0, False), (1.5, True)):
+        records = tuple(
+            TransferRecord(
+                0, t.id, t.source, t.destination, t.size_bytes, BEGUN_NS, 0, BEGUN_NS + lasted_ns, 0
+            )
+            for t, seconds in zip(sent, [*lasted_s, 1.0], strict=True)
+            for lasted_ns in [round(factor * seconds * 1e9)]
+        )
+        repeats.append(Repeat(0, complete, max(lasted_s), 0.0, 0.0, (), (), records))
     transfers = Transfers.of(sent)
     modeled_s = np.full(len(sent), MODELED_S)
-    return contention(transfers, *healthy_network(transfers, topology), modeled_s, [repeat])
+    return contention(transfers, *healthy_network(transfers, topology), modeled_s, repeats)
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=2, max_size=SOURCES))

@@ -142,14 +142,18 @@ def test_a_frame_is_spread_over_the_time_that_its_link_needs(run: RunData) -> No
     assert found == pytest.approx([1, 1, 1, 1, 0, 0, 0, 0], abs=1e-9)
 
 
-def test_failed_links_come_first_then_those_whose_bytes_changed_most(run: RunData) -> None:
+@pytest.mark.parametrize(("mode", "told"), [("down", "failed"), ("degrade", "degraded")])
+def test_failed_and_degraded_links_come_first_then_those_whose_bytes_changed_most(
+    run: RunData, mode: str, told: str
+) -> None:
     during = _during(run)
     counters = during.counters
     more = counters["sent_bytes"] * np.where(counters["link"] == "d1g1--hb1", 3, 1)
     changed = replace(during, counters={**counters, "sent_bytes": more})
-    shown = links_shown({"where": "d0g0--rail0"}, during, changed)
+    failure = {"where": "d0g0--rail0", "times": [{"fault": f"d0g0--rail0 {mode}"}]}
+    shown = links_shown(failure, during, changed)
     assert list(shown.values())[:2] == [
-        "d0g0--rail0 (failed): 4 MB, 4 MB without fault",
+        f"d0g0--rail0 ({told}): 4 MB, 4 MB without fault",
         "d1g1--hb1: 12 MB, 4 MB without fault",
     ]
     assert len(shown) == 7
@@ -166,7 +170,15 @@ def test_failed_links_come_first_then_those_whose_bytes_changed_most(run: RunDat
     ],
 )
 def test_a_broken_part_breaks_its_links(run: RunData, where: str, links: set[str]) -> None:
-    assert failed_links(_during(run).topology, {"where": where}) == links
+    assert failed_links(_during(run).topology, {"where": where, "times": []}) == links
+
+
+def test_a_degraded_link_is_not_crossed(run: RunData) -> None:
+    (failure,) = run.result["failures"]
+    degraded = {**failure, "times": [{**failure["times"][0], "fault": "d0g0--rail0 degrade"}]}
+    told = failure_article(replace(run, result={**run.result, "failures": [degraded]}))
+    (fabric,) = (picture for picture in told.pictures if picture.name == "fabric-rail-only")
+    assert "failed" not in fabric.sentence
 
 
 def test_the_throughput_of_links_is_drawn_with_the_moments_of_the_fault(failed: Article) -> None:

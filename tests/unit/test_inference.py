@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,7 +230,9 @@ def test_a_token_has_keys_and_values_of_all_layers_unless_its_size_is_given(file
     ]
 
 
-def late_repeat(steps: RequestSteps, end_s: list[float], factor: float) -> Repeat:
+def late_repeat(
+    steps: RequestSteps, end_s: Sequence[float], factor: float, complete: bool = True
+) -> Repeat:
     """An execution whose requests took `factor` times as long as modeled."""
     arrival_s = steps.arrival_ns[steps.request] / 1e9
     ends = arrival_s + (np.array(end_s) - arrival_s) * factor
@@ -237,7 +240,7 @@ def late_repeat(steps: RequestSteps, end_s: list[float], factor: float) -> Repea
         TransferRecord(0, step.id, step.source, step.destination, step.size_bytes, 0, end, end, end)
         for step, end in zip(steps.transfers, np.rint(ends * 1e9).astype(int).tolist(), strict=True)
     )
-    return Repeat(0, True, float(ends.max()), 0.0, 0.0, (), (), records)
+    return Repeat(0, complete, float(ends.max()), 0.0, 0.0, (), (), records)
 
 
 def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> None:
@@ -247,7 +250,7 @@ def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> Non
     steps = case.schedule(scenario.fabrics[0])
     assert isinstance(steps, RequestSteps)
     prediction = predicted(steps, topology)
-    late = late_repeat(steps, list(prediction.arrival_s), 1.25)
+    late = late_repeat(steps, prediction.arrival_s, 1.25)
     measured = Measured(topology, steps, CaseExecutions((late,)))
     found = compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
     result = run_object("id", "some", Path("runs/id"), [found])
@@ -261,6 +264,23 @@ def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> Non
     print_sections(run_sections(result), Console(file=out, width=120))
     assert "5 requests" in out.getvalue()
     assert "1.250" in out.getvalue()
+
+
+def test_percentiles_are_of_all_requests_of_whole_executions() -> None:
+    """By the nearest rank; the load is offered until the last request arrives."""
+    steps, topology = load_of_four(20.0), build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    prediction = predicted(steps, topology)
+    executions = [(3.0, True), (9.0, False), (1.25, True)]
+    repeats = [late_repeat(steps, prediction.arrival_s, *one) for one in executions]
+    found = request_result(steps, topology, repeats, prediction)
+    modeled_s = steps.latencies_s(np.array(prediction.arrival_s))
+    ordered = sorted([*(1.25 * modeled_s), *(3.0 * modeled_s)])
+    assert len(ordered) == 8
+    for name, rank in (("p50", 4), ("p90", 8), ("p99", 8)):
+        assert found.latency_s[name].measured == pytest.approx(ordered[rank - 1], rel=1e-6)
+    nics_bps = len(topology.gpus) * topology.spec.emulated_nic_bps
+    needed_s = 8 * wire_bytes(steps.size_bytes) / nics_bps
+    assert found.offered_load == pytest.approx(needed_s / (steps.arrival_ns.max() / 1e9))
 
 
 def test_the_load_of_the_library_takes_half_of_the_nics_rate() -> None:

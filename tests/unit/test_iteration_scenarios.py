@@ -162,8 +162,8 @@ def test_mistakes_of_an_iteration_are_named(
     assert problems(file, entry, more) == [message]
 
 
-def case_result(scenario: Scenario, number: int, ratio: float) -> CaseResult:
-    """An execution in which everything took `ratio` times as long as modeled."""
+def case_result(scenario: Scenario, number: int, *executions: tuple[float, bool]) -> CaseResult:
+    """Executions, complete or not, in which everything took so many times as long as modeled."""
     case, spec = scenario.cases[number], scenario.fabrics[number]
     steps = case.schedule(spec)
     assert isinstance(steps, IterationSteps)
@@ -171,25 +171,29 @@ def case_result(scenario: Scenario, number: int, ratio: float) -> CaseResult:
     end_s = np.cumsum(np.full(len(steps.transfers), 0.01)) + steps.transfers.compute_ns.max() / 1e9
     begin_s = begins_s(steps, end_s)
     prediction = Prediction(topology.digest, steps.digest, float(end_s.max()), 0.0, tuple(end_s))
-    records = tuple(
-        TransferRecord(
-            0,
-            step.id,
-            step.source,
-            step.destination,
-            step.size_bytes,
-            *(round(moment_s * ratio * 1e9) for moment_s in (begin, end, end, end)),
+    repeats = []
+    for ratio, complete in executions:
+        records = tuple(
+            TransferRecord(
+                0,
+                step.id,
+                step.source,
+                step.destination,
+                step.size_bytes,
+                *(round(moment_s * ratio * 1e9) for moment_s in (begin, end, end, end)),
+            )
+            for step, begin, end in zip(steps.transfers, begin_s, end_s, strict=True)
         )
-        for step, begin, end in zip(steps.transfers, begin_s, end_s, strict=True)
-    )
-    whole = Repeat(0, True, float(end_s.max()) * ratio, 0.0, 0.0, (), (), records)
-    measured = Measured(topology, steps, CaseExecutions((whole,)))
+        seconds = float(end_s.max()) * ratio
+        repeats.append(Repeat(0, complete, seconds, 0.0, 0.0, (), (), records))
+    measured = Measured(topology, steps, CaseExecutions(tuple(repeats)))
     return compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
 
 def test_the_parts_of_an_iteration_are_in_the_result_and_in_the_table(file: Path) -> None:
     scenario = loaded(file, "{iteration: gpt-146b, microbatches: 1, time_dilation: 1}")
-    cases = [case_result(scenario, number, 1.01) for number in range(2)]
+    executions = [(1.0, True), (9.0, False), (1.02, True)]
+    cases = [case_result(scenario, number, *executions) for number in range(2)]
     result = run_object("id", "some", Path("runs/id"), cases)
     for case in result["cases"]:
         assert (case["collective"], case["algorithm"]) == ("iteration", "gpt-146b")

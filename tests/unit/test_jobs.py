@@ -1,6 +1,7 @@
 """Several jobs at once: their partitions, steps, modeled times and interference."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,8 +304,16 @@ def test_a_job_that_bursts_alone_carry_has_a_time(file: Path) -> None:
     assert "1.00 times as long as alone" in str(plan_section(plans, None))
 
 
-def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseResult:
-    """A case whose jobs took so many times as long as modeled."""
+def measured(
+    case: Case,
+    scenario: Scenario,
+    slower: dict[str, float],
+    executions: Sequence[tuple[float, bool]] = ((1.0, True),),
+) -> CaseResult:
+    """A case whose jobs took so many times as long as modeled.
+
+    Each execution was slower still by a factor, and complete or not.
+    """
     (fabric,) = (fabric for fabric in scenario.fabrics if fabric.kind is case.kind)
     steps = case.schedule(fabric)
     assert isinstance(steps, ConcurrentJobs)
@@ -314,15 +323,17 @@ def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseRe
     times = np.array(
         [slower[job.name] for job, mine in steps.places() for _ in steps.transfers[mine]]
     )
-    ended_s = times * np.array(prediction.arrival_s)
-    records = tuple(
-        TransferRecord(
-            0, t.id, t.source, t.destination, t.size_bytes, 0, *([round(end_s * 1e9)] * 3)
+    repeats = []
+    for factor, complete in executions:
+        ended_s = factor * times * np.array(prediction.arrival_s)
+        records = tuple(
+            TransferRecord(
+                0, t.id, t.source, t.destination, t.size_bytes, 0, *([round(end_s * 1e9)] * 3)
+            )
+            for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
         )
-        for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
-    )
-    repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, (), (), records)
-    found = Measured(topology, steps, CaseExecutions((repeat,)))
+        repeats.append(Repeat(0, complete, float(ended_s.max()), 0.0, 0.0, (), (), records))
+    found = Measured(topology, steps, CaseExecutions(tuple(repeats)), epoch=Epoch(topology))
     return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
 
@@ -337,6 +348,28 @@ def test_a_job_that_ends_early_is_judged_though_the_case_ends_on_time(early: str
     found = measured(case, scenario, slower | {early: 0.6})
     assert found.verdict is Verdict.FAIL
     assert found.reasons == (f"job {early}: 40.0% away from the model, more than 5.0%",)
+
+
+def test_the_time_of_a_job_is_the_median_of_whole_executions(file: Path) -> None:
+    scenario = loaded(file, TOP, BOTTOM)
+    case, slower = scenario.cases[2], {"top": 1.0, "bottom": 1.0}
+    executions = [(1.4, True), (9.0, False), (1.0, True), (1.1, True)]
+    found = measured(case, scenario, slower, executions)
+    for job in found.breakdown.jobs:
+        assert len(job.measured_s.values) == 3
+        assert job.ratio == pytest.approx(1.1)
+        assert job.measured_s.median == pytest.approx(1.1 * job.modeled_s)
+    assert sum(job.bytes for job in found.breakdown.jobs) == found.work.bytes
+    assert measured(case, scenario, slower, [(1.0, False)]).breakdown.jobs == ()
+
+
+def test_flows_of_jobs_that_share_links_are_in_the_result() -> None:
+    scenario = load(LIBRARY / "roce-two-jobs.yaml")
+    both = [case for case in scenario.cases if "top+bottom" in case.name]
+    cases = [measured(case, scenario, {"top": 1.0, "bottom": 1.0}) for case in both]
+    rail_only, rail_optimized = run_object("id", "some", Path("runs/id"), cases)["cases"]
+    assert rail_optimized["contention"]["flows"] == 2
+    assert "contention" not in rail_only
 
 
 def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_use_of_a_degraded_link_is_that_of_the_rate_which_is_left() -> None:
 
 
 @pytest.mark.parametrize(("idle", "shown"), [(0.5, "pass"), (0.1, "warn"), (0.01, "fail")])
-def test_the_light_of_the_processors_follows_their_idle_share(idle: float, shown: str) -> None:
+def test_the_light_of_the_cores_follows_their_idle_share(idle: float, shown: str) -> None:
     assert cpu_verdict(idle) == shown
 
 

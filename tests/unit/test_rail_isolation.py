@@ -3,11 +3,12 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -16,13 +17,16 @@ from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
 from execution.run import Run
 from model.fabric.build import build_topology
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
+from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.report.run import run_article
 from results.report.run_data import read_run
 from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.run import run_object
+from results.verdicts.verdict import Verdict
 from scenarios.load import load
 from scenarios.planning.plan import rail_crossings
 from scenarios.scenario import Scenario
@@ -30,6 +34,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.articles import sections_of
 from tests.unit.stored_runs import stored_run
 from tests.unit.test_results import result
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
 PAIRWISE = "collective: all-to-all, algorithm: pairwise, size: 8 MB"
@@ -47,9 +52,13 @@ def file(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Said(Listener):
-    """Keeps the steps of a run."""
+    """Keeps the steps and the ratios of a run."""
 
     said: list[str]
+    ratios: list[float | None] = field(default_factory=list)
+
+    def judged(self, case: str, verdict: Verdict, ratio: float | None) -> None:
+        self.ratios.append(ratio)
 
     def step(self, what: str) -> None:
         self.said.append(what)
@@ -61,17 +70,19 @@ class Told:
 
     scenario: Scenario
     said: list[str]
+    changes: dict[str, Any] = field(default_factory=dict)
+    ratios: list[float | None] = field(default_factory=list)
 
     @property
     def listener(self) -> Said:
-        return Said(self.said)
+        return Said(self.said, self.ratios)
 
     def measure(self, name: str, *_: Any) -> "Told":
         self.said.append(f"{name} is measured")
         return self
 
     def judged(self) -> CaseResult:
-        return result()
+        return replace(result(), **self.changes)
 
 
 class OnPaper(Run):
@@ -92,6 +103,19 @@ def test_a_run_tells_it_before_the_case_and_keeps_it(file: Path) -> None:
     assert [case.rail_crossings for case in cases] == [(SHARE,), (), (), ()]
 
 
+@pytest.mark.parametrize(
+    ("changes", "ratio"),
+    [({}, result().ratio), ({"incomplete": True}, None), ({"data_is_right": True}, None)],
+)
+def test_times_that_mean_nothing_are_told_without_a_ratio(
+    file: Path, changes: dict[str, Any], ratio: float | None
+) -> None:
+    file.write_text(f"{HEAD}workloads:\n- {{{RING}, kinds: rail-only}}\n")
+    told = Told(load(file), [], changes)
+    OnPaper(ProxyKind.PROCESS, cast(Measuring, told)).execute()
+    assert told.ratios == [ratio]
+
+
 def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
     top = f"{{name: top, domains: 0-1, {RING}, communicator: [d0g0, d1g1]}}"
     bottom = f"{{name: bottom, domains: 2-3, rails: 1-2, {PAIRWISE}}}"
@@ -104,6 +128,12 @@ def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
         f"rail-only/jobs/top+bottom: job top: {DIAGONAL}",
         f"rail-only/jobs/top+bottom: job bottom: {few}",
     ]
+
+
+def test_one_pair_that_crosses_is_told_in_the_singular() -> None:
+    task, grid = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 8), JobGrid(2, 2)
+    told = "1 of 2 sending pairs of GPUs shares neither rail nor HB domain"
+    assert task.crossing(np.array([[0, 0], [1, 3]]), grid).startswith(told)
 
 
 def test_pairs_of_large_fabrics_are_not_counted(file: Path) -> None:

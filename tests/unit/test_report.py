@@ -42,8 +42,8 @@ from results.report.fault_pictures import fault_strip, sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
-from results.sections.machine import fidelity_section
-from results.sections.run import cases_section
+from results.sections.machine import executions_section, fidelity_section
+from results.sections.run import cases_section, work_sections
 from results.sections.section import without_fabric
 from results.store.runs import stored_runs
 from results.store.tables import EXECUTIONS, TRANSFERS, RawTable, sealed
@@ -645,7 +645,8 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
 def _broken_off(case: Mapping[str, Any]) -> dict[str, Any]:
     """The case if all its executions had broken off after a tenth of a second."""
     measured = {**case["measured_s"], **dict.fromkeys(("median", "min", "max"), 0.1)}
-    changed = {"measured_s": {**measured, "values": [0.1]}, "ratio": 0.1 / case["modeled_s"]}
+    values = {"values": [0.1] * 6, "interval": {"low": 0.1, "high": 0.1, "confidence": 1}}
+    changed = {"measured_s": {**measured, **values}, "ratio": 0.1 / case["modeled_s"]}
     none = dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"))
     return {**case, **none, **changed, "incomplete": True, "verdict": "fail"}
 
@@ -661,10 +662,14 @@ def test_times_of_what_broke_off_are_no_measurements(run: RunData) -> None:
     drawn = [np.asarray(line.get_xdata()) for line in times.figure.axes[0].lines]
     assert 0.1 not in np.concatenate(drawn)
     assert "0.100 s" not in times.sentence
-    section = cases_section({**run.result, "cases": [broken_off]})
-    assert [section.rows[-1][section.columns.index(name)] for name in ("ratio", "busbw")] == [
-        "-"
-    ] * 2
+    broken = {**run.result, "cases": [broken_off]}
+    for section, names in (
+        (cases_section(broken), ("measured", "spread", "ratio", "busbw")),
+        (next(work_sections(broken)), ("emulated", "real")),
+        (executions_section(broken["cases"]), ("median ±",)),
+    ):
+        shown = [section.rows[-1][section.columns.index(name)] for name in names]
+        assert shown == ["-"] * len(names)
 
 
 def test_a_sweeps_curves_leave_out_what_broke_off(run: RunData) -> None:
@@ -803,13 +808,15 @@ def test_lines_of_queues_that_change_no_more_reach_the_executions_end(run: RunDa
     pair = dict.fromkeys(("source", "lane", "queue_pair", "ns", "sent_bytes"), one)
     pairs = {**pair, "destination": one + 1, "repeat": one + number}
     ports = {"link": np.array(["d0g0--rail0"] * 2), "receiver": np.array(["d0g0"] * 2)}
-    counts = {"backlog_bytes": two + 9000, "dropped_packets": np.array([0, 5])}
+    counts = {"backlog_bytes": two + 9000, "dropped_packets": np.array([0, 1])}
     queues = {**ports, **counts, "ns": start_ns + np.array([1000, 2000])}
     figure = transport_picture(replace(case, queue_pairs=pairs, queues=queues), "x").figure
     lines = [line for axes in figure.axes for line in axes.get_lines()]
     ends = [np.asarray(line.get_data())[:, -1].tolist() for line in lines]
     end_s = case.executions["completion_s"][0]
-    assert ends == [[end_s, 0], [end_s, 9], [end_s, 5]]
+    assert ends == [[end_s, 0], [end_s, 9], [end_s, 1]]
+    ticks = figure.axes[-1].get_yticks()
+    assert np.array_equal(ticks, np.rint(ticks))
 
 
 def test_queues_of_earlier_executions_are_not_drawn(run: RunData) -> None:

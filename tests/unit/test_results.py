@@ -3,8 +3,10 @@
 import dataclasses
 import io
 import json
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -315,6 +317,19 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     assert len(rows) == 1 + len(records)
     (row,) = json.loads((folder.path / "a_b" / "repeats.json").read_text())
     assert (row["warmup"], row["disturbed"]) == (True, True)
+
+
+@pytest.mark.parametrize("cause", ["no space left", "\x00" * 10_000])
+def test_a_run_that_filled_the_disk_is_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    folder = begun_run(tmp_path, "r1", "", {})
+    full = Mock(side_effect=OSError(ENOSPC, "No space left on device"))
+    monkeypatch.setattr("results.store.runs.write_json", full)
+    folder.incomplete(cause)
+    assert (folder.path / "state.json").stat().st_size <= 4096
+    state = read_state(folder.path)
+    assert (state["state"], cause.startswith(state["cause"])) == ("incomplete", True)
 
 
 def test_a_broken_run_says_why(tmp_path: Path) -> None:

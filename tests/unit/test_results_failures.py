@@ -144,15 +144,17 @@ def test_phases_whose_disturbed_executions_count_are_named() -> None:
     assert row["disturbed_counted"] == ["baseline", "recovered"]
 
 
-def test_the_ratio_of_what_broke_off_is_a_dash() -> None:
+def test_the_time_and_ratio_of_what_broke_off_are_dashes() -> None:
     whole = failed("x", IMPACT)
-    for changes, ratio in (
-        ({}, "1.010"),
-        ({"incomplete": True}, "-"),
-        ({"data_is_right": True}, "-"),
+    degraded = f"{whole['degraded_s']:.3f}"
+    for changes, cells in (
+        ({}, [degraded, "1.010"]),
+        ({"incomplete": True}, ["-", "-"]),
+        ({"data_is_right": True}, [degraded, "-"]),
     ):
         section = failures_section([{**whole, **changes}])
-        assert section.rows[-1][section.columns.index("ratio")] == ratio
+        row = dict(zip(section.columns, section.rows[-1], strict=True))
+        assert [row["degraded"], row["ratio"]] == cells
 
 
 def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
 
 from commands import vm as command
+from commands.app import app
 from model.errors import InputError
 from results.store.runs import find_run, stored_runs
 
@@ -105,3 +108,25 @@ def test_a_store_that_cannot_be_written_is_refused_before_the_machine_boots(
     monkeypatch.setattr(command, "execute_in_copy", lambda *_, **__: pytest.fail("it boots"))
     with pytest.raises(InputError, match="runs: runs cannot be stored"):
         command.vm(["true"])
+
+
+@pytest.mark.parametrize(
+    ("words", "boots"),
+    [
+        (["--unknown", "--", "ls"], False),
+        (["--memroy", "4096", "ls"], False),
+        (["ls", "-l"], True),
+        (["--docker", "--", "ls", "-l"], True),
+    ],
+)
+def test_an_unknown_option_is_refused_before_the_machine_boots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], boots: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine = Mock(return_value=0)
+    monkeypatch.setattr(command, "execute_in_copy", machine)
+    monkeypatch.setattr(command, "copy_all", lambda *_: {})
+    monkeypatch.setattr(command, "available_mib", lambda: 1e6)
+    with nullcontext() if boots else pytest.raises(InputError, match="is an unknown option"):
+        app(["vm", *words], standalone_mode=False)
+    assert machine.called == boots

@@ -182,7 +182,8 @@ class Task(ABC):
         if not crossed:
             return ""
         of_all = f"{crossed} of {pairs.shape[1]} sending pairs of GPUs"
-        return f"{of_all} share neither rail nor HB domain: other GPUs forward for them"
+        share = "shares" if crossed == 1 else "share"
+        return f"{of_all} {share} neither rail nor HB domain: other GPUs forward for them"
 
     def refusal(self, error: ScheduleError) -> tuple[str, str]:
         """Say why the steps cannot be executed, and a hint."""

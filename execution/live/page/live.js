@@ -233,7 +233,7 @@ function kilobytes(bytes) {
 }
 
 function showLights() {
-  light("cpu", frame.light, `processors ${percent(1 - frame.idle)} busy`);
+  light("cpu", frame.light, `cores ${percent(1 - frame.idle)} busy`);
   light("stolen", frame.stolen > 0.02 ? "warn" : "pass", `${percent(frame.stolen)} taken by others`);
   light("drops", "", `${frame.dropped} packets dropped`);
   light("moved", "", `${(frame.bps / 1e6).toFixed(0)} Mbit/s on all links`);
