@@ -103,7 +103,10 @@ def read(path: Path, kind: FileKind) -> Document:
     try:
         return parse(path, read_text(path, MOST_BYTES), kind)
     except Unreadable as error:
-        hint = kind.hint(path) if os.path.lexists(path) else kind.missing_hint
+        hint = kind.hint(path)
+        if not (os.path.isfile(path) or os.path.isdir(path)):
+            other = "name a regular file, or a link to one"
+            hint = other if os.path.lexists(path) else kind.missing_hint
         raise InputError(Problem(str(path), str(error), hint)) from None
 
 
