@@ -568,7 +568,7 @@ def test_both_ends_of_a_message_agree(source: int, room: int, what: str) -> None
     files = end(SEND, 8, source, 1), end(RECEIVE, room, 0, 1)
     with pytest.raises(Malformed, match=what) if what else nullcontext():
         trace = read(*files, given=NO_DEFAULTS)
-        told = ("room of 1 receives for more bytes than they are sent",) * (room > 8)
+        told = ("room of 1 receive for more bytes than are sent",) * (room > 8)
         assert (trace.total_bytes, trace.left_out) == (8, told)
 
 

@@ -362,7 +362,7 @@ def test_both_ends_of_a_message_agree() -> None:
         return trace_in([operators(end) for end in ends])
 
     assert pair(6).left_out == ("2 operators: execution traces have no times",)
-    assert pair(7).left_out[1] == "room of 1 receives for more bytes than they are sent"
+    assert pair(7).left_out[1] == "room of 1 receive for more bytes than are sent"
     what = "receives 20 bytes of the 24 that rank 0 sends at node 4 of its file"
     with pytest.raises(Malformed, match=what) as refused:
         pair(5)
