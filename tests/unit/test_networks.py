@@ -453,6 +453,15 @@ def test_ns3_of_astra_sim_switches_of_consecutive_npus_are_hb_domains() -> None:
     assert {key: keys[key] for key in wanted} == wanted
 
 
+def test_a_simai_network_of_too_many_links_is_refused_by_their_number() -> None:
+    """As large as AlibabaHPN by default; a regular one may have more."""
+    large = Options(15_360, dt=True, bw="200Gbps", npa=128, psn=120)
+    with pytest.raises(Unmapped, match=r"must have at most 16384 links .* got 59520"):
+        read_simai(text_of(large))
+    regular = Options(8192, npa=1024, psn=16)
+    assert read_simai(text_of(regular))["kinds"] == "rail-optimized"
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

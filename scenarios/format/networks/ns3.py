@@ -22,7 +22,7 @@ from itertools import chain, repeat
 from statistics import median_high
 
 from scenarios.format.issues import Unmapped
-from scenarios.format.units import MOST_IN_NETWORK, rate_text
+from scenarios.format.units import MOST_IN_NETWORK, MOST_LINKS, rate_text
 
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 # Of ASTRA-sim's first line.
@@ -306,6 +306,9 @@ def _custom(network: Graph, port_rate: float) -> dict[str, object]:
         for upper in network.above(node):
             if order[node] < order[upper]:
                 entries[upper, network.links[node][upper]].append(name)
+    if (count := sum(map(len, entries.values()))) > MOST_LINKS:
+        what = f"network without regular rails must have at most {MOST_LINKS} links of NICs and"
+        raise Unmapped(1, f"{what} of switches, got {count}: generate one of fewer GPUs")
     links = [
         {"from": lower, "to": names[upper]}
         | ({} if rate == port_rate else {"rate": rate_text(rate)})
