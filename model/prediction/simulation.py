@@ -100,13 +100,15 @@ class Releases:
         other_connection = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
         awaits = readies | here | transfers.is_compute[later] | (net.window == 1)
         awaits |= ~net.by_roce[pair[earlier]] & other_connection
-        later_by = np.where(awaits, 1.0, -1.0)
+        # There may be tens of millions.
+        later_by = np.where(awaits, np.int8(1), np.int8(-1))
         if not terms.confirmations:
             travels[:] = NONE
         elif net.window > 1:
             first, last = _windows(transfers, net.window)
             earlier, later = np.append(earlier, first), np.append(later, last)
-            travels, later_by = np.append(travels, first), np.append(later_by, np.ones(len(first)))
+            travels = np.append(travels, first)
+            later_by = np.append(later_by, np.ones_like(first, np.int8))
         order = np.argsort(earlier, kind="stable")
         self.later, self._travels, self._by = later[order], travels[order], later_by[order]
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
