@@ -24,6 +24,7 @@ from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace, telling_other_kinds
 from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
+from scenarios.planning.plan import idle_spines
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -105,6 +106,7 @@ def predict(
         cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
+        named["notes"] = list(idle_spines(loaded))
         found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
         print_result({**named, **found}, as_json, prediction_sections)
     else:

@@ -294,7 +294,10 @@ def _excess(case: Case, spec: FabricSpec) -> str:
 
 
 def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Append its marks to the name of each case, one by one, if cases of its name differ in it."""
+    """Append its marks to the name of each case, one by one, if cases of its name differ in it.
+
+    Different tasks whose marks are equal, as matrices of equal sums, have their workloads' numbers.
+    """
     named = list(cases)
     for which in (0, 1):
         known = defaultdict[str, set[str]](set)
@@ -303,7 +306,15 @@ def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
         for number, case in enumerate(named):
             if (mark := case.marks[which]) and len(known[case.name]) > 1:
                 named[number] = replace(case, name=f"{case.name}/{mark}")
-    return tuple(named)
+    tasks = defaultdict[str, set[Task]](set)
+    for case in named:
+        tasks[case.name].add(case.task)
+    return tuple(
+        replace(case, name=f"{case.name}/workload-{case.workload}")
+        if len(tasks[case.name]) > 1
+        else case
+        for case in named
+    )
 
 
 def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:

@@ -295,6 +295,13 @@ class FabricSpec:
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
 
     @property
+    def most_spines_used(self) -> int:
+        """The most spine switches, of those for a packet to choose from, that all data reaches."""
+        by_hash = self.nic.spine_selection is SpineSelection.HASH
+        of_domains = self.nic.spines if by_hash else self.domains + self.entropies - 1
+        return min(self.nic.spines, of_domains)
+
+    @property
     def keys_without_forms(self) -> tuple[str, ...]:
         """The keys by which flows share links as no closed form knows, by any transport."""
         found = {

@@ -41,7 +41,8 @@ def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
 
     `paths` has a row of links for each flow, `rate` the rate of each link, `weight` the weight of
     each flow. All flows are raised evenly, in proportion to their weights; a link that is the
-    tightest of all its flows freezes them at its fair share.
+    tightest of all its flows freezes them at its fair share. Of transposed paths, numpy compares
+    whole rows, in a tenth of the time.
     """
     rates = np.zeros(len(paths))
     spare, left = rate.copy(), np.arange(len(paths))
@@ -49,11 +50,11 @@ def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
         links = paths[left]
         weights = sums(links, weight[left], len(rate))
         share = np.divide(spare, weights, out=np.full(len(rate), np.inf), where=weights > 0)
-        tightest = share[links].min(axis=1)
+        tightest = share.take(links.T).min(axis=0)
         least = np.full(len(rate), np.inf)
-        np.minimum.at(least, links, tightest[:, None])
+        np.minimum.at(least, links.ravel(), tightest.repeat(links.shape[1]))
         saturated = share <= least * (1 + SAME_SHARE)
-        frozen = saturated[links].any(axis=1)
+        frozen = saturated.take(links.T).any(axis=0)
         rates[left[frozen]] = tightest[frozen] * weight[left[frozen]]
         spare -= sums(links[frozen], rates[left[frozen]], len(rate))
         left = left[~frozen]
@@ -72,9 +73,9 @@ def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> F
     while len(left):
         links = paths[left]
         first = np.full(len(tokens), len(paths))
-        np.minimum.at(first, links, left[:, None])
-        ready = ((first[links] == left[:, None]) | (links < unlimited)).all(axis=1)
-        available = np.maximum(0.0, tokens[links].min(axis=1))
+        np.minimum.at(first, links.ravel(), left.repeat(links.shape[1]))
+        ready = ((first.take(links.T) == left) | (links < unlimited).T).all(axis=0)
+        available = np.maximum(0.0, tokens.take(links.T).min(axis=0))
         ready |= available == 0
         passed[left[ready]] = np.minimum(sizes[left[ready]], available[ready])
         tokens -= sums(links[ready], passed[left[ready]], len(tokens))
@@ -99,13 +100,15 @@ class Releases:
         other_connection = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
         awaits = readies | here | transfers.is_compute[later] | (net.window == 1)
         awaits |= ~net.by_roce[pair[earlier]] & other_connection
-        later_by = np.where(awaits, 1.0, -1.0)
+        # There may be tens of millions.
+        later_by = np.where(awaits, np.int8(1), np.int8(-1))
         if not terms.confirmations:
             travels[:] = NONE
         elif net.window > 1:
             first, last = _windows(transfers, net.window)
             earlier, later = np.append(earlier, first), np.append(later, last)
-            travels, later_by = np.append(travels, first), np.append(later_by, np.ones(len(first)))
+            travels = np.append(travels, first)
+            later_by = np.append(later_by, np.ones_like(first, np.int8))
         order = np.argsort(earlier, kind="stable")
         self.later, self._travels, self._by = later[order], travels[order], later_by[order]
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
@@ -255,7 +258,8 @@ class Simulation:
     def run(self) -> Floats:
         """Run the simulation; return the arrival times of all transfers in seconds."""
         while len(self._waiting) or len(self._flows) or len(self._held):
-            self._advance(self._next_moment())
+            used = sums(self._paths, self._rate[self._flows], self._net.links)
+            self._advance(self._next_moment(used), used)
             self._finish()
             while self._epochs and self._epochs[0].begin_s <= self._now_s + self._same_s:
                 self._enter(self._epochs.pop(0))
@@ -284,12 +288,13 @@ class Simulation:
         """Let these be the flows under way, on their present paths."""
         self._flows, self._paths = flows, self._net.paths[self._pair[flows]]
 
-    def _next_moment(self) -> float:
+    def _next_moment(self, used: Floats) -> float:
+        """Return when the next flow ends or begins, or a bucket changes; `used` in bytes/s."""
         moving = self._flows[self._rate[self._flows] > 0]
         due = self._left[moving] - self._credit[moving]
         moments = [
             self._now_s + (due / self._rate[moving]).min(initial=inf),
-            self._now_s + self._until_empty_s().min(initial=inf),
+            self._now_s + self._until_empty_s(used).min(initial=inf),
             self._moment_s[self._waiting].min(initial=inf),
             *(epoch.begin_s for epoch in self._epochs[:1]),
         ]
@@ -298,19 +303,18 @@ class Simulation:
             raise Unreachable(f"transfers have no path: {stuck[:3]}")
         return max(self._now_s, float(min(moments)))
 
-    def _until_empty_s(self) -> Floats:
+    def _until_empty_s(self, used: Floats) -> Floats:
         """Return when buckets of links in use run empty, or have paid their debts."""
         net, tokens = self._net, self._tokens[: self._net.links]
-        used = sums(self._paths, self._rate[self._flows], net.links)
         changing = np.abs(tokens) > net.rate * self._same_s
         changing &= (used > 0) & (tokens * np.sign(net.rate - used) < 0)
         until_s: Floats = tokens[changing] / (used - net.rate)[changing]
         return until_s
 
-    def _advance(self, moment_s: float) -> None:
+    def _advance(self, moment_s: float, used: Floats) -> None:
         elapsed_s, net, rate = moment_s - self._now_s, self._net, self._rate[self._flows]
         self._left[self._flows] -= rate * elapsed_s
-        spare = net.rate - sums(self._paths, rate, net.links)
+        spare = net.rate - used
         tokens = self._tokens[: net.links]
         np.minimum(net.burst, tokens + spare * elapsed_s, out=tokens)
         self._now_s = moment_s
@@ -373,11 +377,13 @@ class Simulation:
     def _wait_for_credit(self) -> None:
         """Let flows that are due begin when the idle links on their paths have paid their debts."""
         net, due = self._net, self._moment_s[self._waiting] <= self._now_s + self._same_s
+        if not due.any():
+            return
         numbers = self._waiting[due]
         idle = np.bincount(self._paths.ravel(), minlength=net.links) == 0
         tokens = np.where(idle, self._tokens[: net.links], 0.0)
         debt_s = -tokens / np.maximum(net.rate, LEAST_RATE)
-        wait_s = debt_s[net.paths[self._pair[numbers]]].max(axis=1, initial=0.0)
+        wait_s = debt_s.take(net.paths[self._pair[numbers]].T).max(axis=0, initial=0.0)
         late = wait_s > self._same_s
         self._moment_s[numbers[late]] = self._now_s + wait_s[late]
 
@@ -392,12 +398,12 @@ class Simulation:
         has_tokens = self._tokens[: net.links] > net.rate * self._same_s
         rate = np.where(has_tokens, UNLIMITED, net.rate)
         # After an interruption, buckets are full again, but TCP does not come back with a burst.
-        resumed = paths[(rate[paths] == UNLIMITED).all(axis=1)]
+        resumed = paths[(rate.take(paths.T) == UNLIMITED).all(axis=0)]
         rate[resumed] = net.rate[resumed]
         self._rate[flows] = fair_rates(paths, rate, self._weight[flows])
-        shares = self._rate[flows, None] / np.maximum(net.rate, LEAST_RATE)[paths]
-        share = np.minimum(1.0, shares.max(axis=1))
-        debt = np.minimum(0.0, self._tokens[paths].min(axis=1))
+        shares = self._rate[flows] / np.maximum(net.rate, LEAST_RATE).take(paths.T)
+        share = np.minimum(1.0, shares.max(axis=0))
+        debt = np.minimum(0.0, self._tokens.take(paths.T).min(axis=0))
         self._credit[flows] = np.maximum(0.0, self._last[flows] + debt) * share
 
 

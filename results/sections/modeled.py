@@ -59,7 +59,9 @@ def prediction_sections(result: Result) -> list[Section]:
     reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
     left_out = [f"not predicted: {what}" for what in result["left_out"]]
     loads = [case for case in result["cases"] if case["inference"]]
-    times = case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])
+    times = case_section(
+        "On paper", columns, result["cases"], text, [*reasons, *result["notes"], *left_out]
+    )
     until = "The time of a load is until the last byte of its last request, with all arrivals."
     requests = requests_section(
         loads, ("time",), lambda _, seconds: (_milliseconds(seconds),), f"In ms. {until}"

@@ -103,7 +103,10 @@ def read(path: Path, kind: FileKind) -> Document:
     try:
         return parse(path, read_text(path, MOST_BYTES), kind)
     except Unreadable as error:
-        hint = kind.hint(path) if os.path.lexists(path) else kind.missing_hint
+        hint = kind.hint(path)
+        if not (os.path.isfile(path) or os.path.isdir(path)):
+            other = "name a regular file, or a link to one"
+            hint = other if os.path.lexists(path) else kind.missing_hint
         raise InputError(Problem(str(path), str(error), hint)) from None
 
 
@@ -345,8 +348,11 @@ def unreadable(error: Exception, form: str = "YAML") -> str:
             return f"is out of bounds: {error.problem}"
         case MarkedYAMLError():
             problem = str(error.problem)
+            if problem.startswith("expected <block end>"):
+                problem = "must be indented like the line above, and be a key or an entry like it"
             begun = f"{error.context}, " if problem.startswith("but ") else ""
-            return f"is not {form}: {begun}{problem}"
+            end = "'<stream end>'", "the end of the text"
+            return f"is not {form}: {begun}{problem.replace(*end)}"
         case ValueError():
             return f"is not {form}: {str(error).partition(';')[0]}"
         case AssertionError():

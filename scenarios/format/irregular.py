@@ -17,8 +17,9 @@ from model.fabric.topology import Gpu
 from model.fabric.wiring import Wire, Wiring, neighbours, tiers, upward
 from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue
-from scenarios.format.keys import MOST_LINKS, Fabric
+from scenarios.format.keys import Fabric
 from scenarios.format.networks.files import LinkEntry
+from scenarios.format.units import MOST_LINKS
 
 # A transfer has two ends.
 LEAST_GPUS = 2

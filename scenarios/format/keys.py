@@ -38,6 +38,7 @@ from scenarios.format.document import FileKind
 from scenarios.format.files import PathText, in_folder
 from scenarios.format.networks.files import LinkEntry, read_network
 from scenarios.format.units import (
+    MOST_LINKS,
     MOST_S,
     Bytes,
     Count,
@@ -74,7 +75,6 @@ MOST_DESCRIPTION = 10_000
 # The part of a port in the shared buffer of the switches with which DCQCN was measured (Arista
 # 7050QX32; Zhu et al., SIGCOMM 2015, section 4).
 PORT_BUFFER_BYTES = 375_000
-MOST_LINKS = 16384
 Oversubscription = Annotated[float, Field(ge=1, le=MOST_RATIO, strict=True)]
 Deviation = Annotated[float, Field(gt=0, le=MOST_RATIO, strict=True)]
 

@@ -30,6 +30,8 @@ MOST_DEGREE = 4096
 MOST_BATCH, MOST_GPUS, MOST_TOKENS = 10**6, 2**20, 10**6
 # Above the numbers of nodes, NPUs and links of any fabric that can be emulated.
 MOST_IN_NETWORK = 1_000_000
+# Of a custom fabric.
+MOST_LINKS = 16384
 # Most bytes from a GPU to another one: 1 PB.
 MOST_PAIR_BYTES = 10**15
 # Longest quantity and name, in characters.

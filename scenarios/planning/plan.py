@@ -171,6 +171,14 @@ def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
         yield from case.task.crossings(real_task(case.task, spec).spec)
 
 
+def idle_spines(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence for each fabric with spine switches that no destination takes."""
+    for spec in scenario.fabrics:
+        if spec.has_spines and (used := spec.most_spines_used) < spec.nic.spines:
+            count = f"at most {used} of {spec.nic.spines} spine switches carry data"
+            yield f"{spec.kind}: {count}, as {spec.domains} domains take them in turn."
+
+
 @lru_cache(maxsize=64)
 def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, ...]) -> float:
     """Return the part by which the time on a degraded fabric changes if shares are uneven.
@@ -279,6 +287,7 @@ def notes(scenario: Scenario) -> Iterator[str]:
         if price := real.task.price(real.spec):
             yield f"{case.name}: {price}."
     yield from (f"{sentence}." for sentence in rail_crossings(scenario))
+    yield from idle_spines(scenario)
     yield from (f"not emulated: {what}" for what in scenario.left_out)
 
 

@@ -23,7 +23,7 @@ def default_datapath() -> Datapath:
     Root loads the module; users without root can only look for its file.
     """
     asked = os.environ.get(DATAPATH_VARIABLE)
-    if asked is None:
+    if not asked:
         has_module = load_module if os.geteuid() == 0 else kernel_has
         return Datapath.KERNEL if has_module("openvswitch") else Datapath.USER_SPACE
     if asked not in list(Datapath):

@@ -228,6 +228,17 @@ def test_groups_of_the_same_ranks_are_told_apart() -> None:
     assert sorted(one.size_bytes for one in read(*files).operations) == [KIB, MIB]
 
 
+@pytest.mark.parametrize("listed", [[3, 2, 1, 0], [2, 3], []])
+def test_a_group_that_files_list_differently_is_refused_in_these_words(listed: list[int]) -> None:
+    call = collective(3, ALL_REDUCE, 8, attribute("pg_name", "5"))
+    first, others = (pytorch_groups(("5", ranks)) for ranks in ([0, 1, 2, 3], listed or [0]))
+    files = [b"\x00" + (others if rank > 1 and listed else b"") + call for rank in range(RANKS)]
+    files[0] = b"\x00" + first + call
+    with pytest.raises(Malformed, match="names '5' a group of other ranks, or in") as one:
+        read(*files)
+    assert one.value.hint == "list it alike in the files of all its ranks, or in none"
+
+
 @pytest.mark.parametrize("size", [None, 0, 1, 2, RANKS])
 def test_a_group_without_ranks_has_the_first_ones(size: int | None) -> None:
     """Or all, without a size."""

@@ -63,6 +63,9 @@ def test_the_default_is_the_kernels_where_it_can_be_had(
 
 
 def test_the_environment_chooses_another_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_modules(monkeypatch)
+    monkeypatch.setenv(DATAPATH_VARIABLE, "")
+    assert default_datapath() is Datapath.USER_SPACE
     monkeypatch.setenv(DATAPATH_VARIABLE, "kernel")
     assert default_datapath() is Datapath.KERNEL
     monkeypatch.setenv(DATAPATH_VARIABLE, "fpga")

@@ -256,6 +256,17 @@ def test_matrices_whose_sizes_differ_late_are_cases_of_their_own() -> None:
     assert [name.rpartition("/")[2] for name in names] == ["10000000B", "10000004B"]
 
 
+def test_matrices_of_equal_sizes_are_told_apart_by_their_workloads() -> None:
+    entry = "{collective: all-to-all, algorithm: direct, matrix: [[0, %d], [%d, 0]]}"
+    fabric = "fabric={domains: 2, domain_size: 1, platform: dgx-h100, kinds: rail-only}"
+    one, other = entry % (2 * 10**7, 10**7), entry % (10**7, 2 * 10**7)
+    scenario = load(LIBRARY / "quickstart.yaml", [fabric, f"workloads=[{one}, {other}]"])
+    names = [case.name for case in scenario.cases]
+    assert [name.rpartition("/")[2] for name in names] == ["workload-0", "workload-1"]
+    with pytest.raises(InputError, match="/direct/matrix is defined twice"):
+        load(LIBRARY / "quickstart.yaml", [fabric, f"workloads=[{one}, {one}]"])
+
+
 def test_a_scenario_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"x\.yaml:1: is out of bounds with .* than 0\.25 MiB, 0\.29"

@@ -453,6 +453,27 @@ def test_ns3_of_astra_sim_switches_of_consecutive_npus_are_hb_domains() -> None:
     assert {key: keys[key] for key in wanted} == wanted
 
 
+@pytest.mark.parametrize("sizes", [(8, 4), (4, 8), (2, 4, 2)])
+def test_ns3_of_astra_sim_servers_of_unequal_size_are_refused(sizes: tuple[int, ...]) -> None:
+    servers = [server for server, size in enumerate(sizes) for _ in range(size)]
+    gpus, rail = len(servers), len(servers) + len(sizes)
+    inside = [(npu, gpus + server, 900) for npu, server in enumerate(servers)]
+    for rails in (1, 2):
+        outside = [(npu, rail + npu % rails, 100) for npu in range(gpus)]
+        text = ns3(len(sizes) + rails, [*inside, *outside])
+        with pytest.raises(Unmapped, match=r"equally many NPUs, got . and .: .* domain_sizes"):
+            read_ns3(text)
+
+
+def test_a_simai_network_of_too_many_links_is_refused_by_their_number() -> None:
+    """As large as AlibabaHPN by default; a regular one may have more."""
+    large = Options(15_360, dt=True, bw="200Gbps", npa=128, psn=120)
+    with pytest.raises(Unmapped, match=r"must have at most 16384 links .* got 59520"):
+        read_simai(text_of(large))
+    regular = Options(8192, npa=1024, psn=16)
+    assert read_simai(text_of(regular))["kinds"] == "rail-optimized"
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

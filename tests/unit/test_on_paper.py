@@ -447,6 +447,13 @@ def test_a_trace_fills_hb_domains(
             ]
 
 
+def test_idle_spine_switches_are_in_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = "--set", "fabric.spines=64"
+    (note,) = predicted(capsys, "quickstart", *fabric)["notes"]
+    app(["predict", "quickstart", *fabric], standalone_mode=False)
+    assert note in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_notes_say_how_many_gpus_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     trace = str(LIBRARY / "traces" / "layer")
     app(["predict", trace, "--domain-size", "3"], standalone_mode=False)

@@ -53,6 +53,17 @@ def problems(file: Path, text: str, *overrides: str) -> list[str]:
             "x.yaml:12: is not YAML: expected a single document in the stream, "
             "but found another document",
         ),
+        *(
+            (GOOD + line, f"x.yaml:11: is not YAML: {what}")
+            for what, lines in (
+                (
+                    "must be indented like the line above, and be a key or an entry like it",
+                    (" seed: 2\n", "- 2\n"),
+                ),
+                ("expected ',' or ']', but got the end of the text", ("seed: [2",)),
+            )
+            for line in lines
+        ),
         (
             "%YAML 1.3\n---\n" + GOOD,
             "x.yaml: is not YAML of a known version; write `%YAML 1.2`, or no version",

@@ -269,9 +269,12 @@ def test_files_that_cannot_be_read(write: Path) -> None:
     trace = write.with_name("t.0.et")
     trace.write_bytes(b"\xff\xfe\x00")
     (matrix := write.with_name("m.matrix")).write_text("0 1\n1 0\n")
+    (loop := write.with_name("loop")).symlink_to("loop")
     for place, message in (
         (write, "is not UTF-8 text"),
         (write.parent, "is a folder, not a file"),
+        (Path("/dev/null"), r"is not a regular file \(name a regular file, or a link to one"),
+        (loop, r"cannot be read: .* \(name a regular file, or a link to one"),
         (Path("nowhere.yaml"), "nowhere.yaml: not found"),
         (trace, r"t\.0\.et: is not UTF-8 text: .*\(a trace is named by a workload's `trace`"),
         (matrix, r"m\.matrix:1: must be a mapping .*\(a trace is named by a workload's `trace`"),

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,15 +12,17 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.build import build_topology
-from model.fabric.spec import FabricKind, Spares
-from model.fabric.topology import LinkKind
+from model.fabric.spec import FabricKind, Planes, Spares, SpineSelection
+from model.fabric.topology import LinkKind, NodeKind
 from model.prediction.platform_time import FRAMINGS
+from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.on_paper import on_paper
-from scenarios.planning.plan import estimate, notes, real_task
+from scenarios.planning.plan import estimate, idle_spines, notes, real_task
 from scenarios.scenario import Scenario
+from tests.unit.fabrics import by_roce as with_roce
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -60,6 +64,43 @@ def test_keys_of_switches_that_no_kind_has_are_told(keys: Keys, told: tuple[str,
     assert len(scenario.left_out) == len(told)
     assert all(map(str.startswith, scenario.left_out, told))
     assert {f"not emulated: {what}" for what in scenario.left_out} <= {*notes(scenario)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            {"kind": FabricKind.RAIL_OPTIMIZED},
+            {"kind": FabricKind.RAIL_OPTIMIZED, "ports": 2, "planes": Planes.SEPARATE},
+            {"kind": FabricKind.RAIL_ONLY, "rail_leaves": 2},
+        ]
+    ),
+    st.integers(2, 4),
+    st.integers(1, 24),
+    st.sampled_from([None, *SpineSelection]),
+)
+def test_no_more_spine_switches_carry_data_than_is_said(
+    shape: dict[str, Any], domains: int, spines: int, by_roce: SpineSelection | None
+) -> None:
+    fabric = build_topology(spec(domains=domains, domain_size=2, spines=spines, **shape))
+    if by_roce:
+        fabric = with_roce(fabric, 1, by_roce)
+    routing, count = Routing(fabric), fabric.spec.entropies
+    pairs = product(permutations(fabric.gpus, 2), range(count))
+    hops = (hop for (one, other), entropy in pairs for hop in routing.path(one, other, entropy))
+    nodes = {fabric.switch_by_name.get(hop.receiver) for hop in hops}
+    used = {node.index % spines for node in nodes if node and node.kind is NodeKind.SPINE_SWITCH}
+    most = fabric.spec.most_spines_used
+    assert len(used) == most if by_roce is not SpineSelection.HASH else most == spines
+
+
+def test_idle_spine_switches_are_told() -> None:
+    told = (
+        "rail-optimized: at most 4 of 64 spine switches carry data, as 4 domains take them in turn."
+    )
+    assert told in notes(loaded({"spines": 64}))
+    assert not list(idle_spines(loaded({"spines": 4})))
+    assert not list(idle_spines(loaded({"spines": 64, "spine_selection": "hash"})))
 
 
 @settings(max_examples=30, deadline=None)

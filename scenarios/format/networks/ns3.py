@@ -22,7 +22,7 @@ from itertools import chain, repeat
 from statistics import median_high
 
 from scenarios.format.issues import Unmapped
-from scenarios.format.units import MOST_IN_NETWORK, rate_text
+from scenarios.format.units import MOST_IN_NETWORK, MOST_LINKS, rate_text
 
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 # Of ASTRA-sim's first line.
@@ -123,20 +123,25 @@ def read_ns3(text: str) -> dict[str, object]:
 
 def _hb_switches(gpus: int, links: Links) -> tuple[int, frozenset[int]]:
     """Return the NPUs of an HB domain, and the switches of all domains; 1 and none without them."""
-    blocks = {node: _block(links[node], gpus) for node in links if node >= gpus}
-    for size in sorted({len(block) for block in blocks.values() if block}):
+    runs = {node: _run(links[node], gpus) for node in links if node >= gpus}
+    servers = {run for run in runs.values() if 0 < len(run) < gpus}
+    sizes = sorted(map(len, servers))
+    if sum(sizes) == gpus == len({*chain(*servers)}) and sizes[0] < sizes[-1]:
+        what = f"servers must have equally many NPUs, got {sizes[0]} and {sizes[-1]}"
+        raise Unmapped(FIRST_LINK, f"{what}: describe the network by keys, with domain_sizes")
+    blocks = {node: run for node, run in runs.items() if run and not run.start % len(run)}
+    for size in sorted({len(block) for block in blocks.values()}):
         switches = frozenset(node for node, block in blocks.items() if len(block) == size)
         if {gpu for node in switches for gpu in blocks[node]} == set(range(gpus)):
             return size, switches
     return 1, frozenset()
 
 
-def _block(near: Iterable[int], gpus: int) -> range:
+def _run(near: Iterable[int], gpus: int) -> range:
     """Return the consecutive NPUs that a switch joins, and nothing else; else none."""
     nodes = sorted(near)
-    block = range(nodes[0], nodes[0] + len(nodes))
-    is_one = len(block) > 1 and block.stop <= gpus and block.start % len(block) == 0
-    return block if is_one and nodes == list(block) else range(0)
+    run = range(nodes[0], nodes[0] + len(nodes))
+    return run if len(run) > 1 and run.stop <= gpus and nodes == list(run) else range(0)
 
 
 def _keys_of(network: Graph) -> dict[str, object]:
@@ -298,7 +303,10 @@ def _spines(network: Graph, ups: dict[int, set[int]], down: float) -> dict[str, 
 
 
 def _custom(network: Graph, port_rate: float) -> dict[str, object]:
-    """Return the links of the network: those to one switch with one rate in one entry."""
+    """Return the links of the network: those to one switch with one rate in one entry.
+
+    Raise `Unmapped` if they are too many.
+    """
     names = _names(network)
     order = {node: place for place, node in enumerate(names)}
     entries: dict[tuple[int, float], list[str]] = defaultdict(list)
@@ -306,6 +314,9 @@ def _custom(network: Graph, port_rate: float) -> dict[str, object]:
         for upper in network.above(node):
             if order[node] < order[upper]:
                 entries[upper, network.links[node][upper]].append(name)
+    if (count := sum(map(len, entries.values()))) > MOST_LINKS:
+        what = f"network without regular rails must have at most {MOST_LINKS} links of NICs and"
+        raise Unmapped(1, f"{what} of switches, got {count}: generate one of fewer GPUs")
     links = [
         {"from": lower, "to": names[upper]}
         | ({} if rate == port_rate else {"rate": rate_text(rate)})

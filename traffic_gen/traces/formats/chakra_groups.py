@@ -42,7 +42,7 @@ class Groups:
         calls: dict[Group, dict[int, list[int]]] = {}
         known: dict[Call, dict[int, list[int]]] = {}
         numbered = zip(self.rank[nodes].tolist(), nodes.tolist(), strict=True)
-        named = [(rank, self._name(node), node) for rank, node in numbered]
+        named = [(rank, self.name(node), node) for rank, node in numbered]
         for rank, name, _ in named:
             if name not in self.defined[rank]:
                 self.naming[name][rank] = None
@@ -56,7 +56,7 @@ class Groups:
                 self.overruled[key] += 1
         return calls
 
-    def _name(self, node: int) -> str:
+    def name(self, node: int) -> str:
         """Return the name or number of a node's process group, which is empty without one."""
         name, number = self.columns.group.get(node, ""), int(self.columns.comm_group[node])
         if number == MISSING or name == str(number):

@@ -290,9 +290,16 @@ class Assembly:
             fewest = min(counts, key=counts.__getitem__)
             for listed in of_rank.values():
                 if len(listed) > counts[fewest]:
+                    node = listed[counts[fewest]]
                     what = f"rank {fewest} takes no part in this collective operation"
                     hint = "give it a pg_name that its ranks alone have"
-                    raise self.source.at(listed[counts[fewest]], what, hint)
+                    all_calls = np.flatnonzero(nodes & (self.rank == fewest)).tolist()
+                    elsewhere = map(groups.name, set(all_calls) - set(of_rank[fewest]))
+                    if (name := groups.name(node)) and name in elsewhere:
+                        order = "of other ranks, or in another order"
+                        what = f"rank {fewest} names {name!r} a group {order}"
+                        hint = "list it alike in the files of all its ranks, or in none"
+                    raise self.source.at(node, what, hint)
             together = np.array(list(of_rank.values()), np.int64)
             operation[together] = len(operations) + np.arange(together.shape[1])
             operations += self._operations_of(together, tuple(of_rank))
