@@ -26,8 +26,10 @@ def found(
     packets: int = 8,
     size_bytes: int = 1_000_000,
     transport: Transport = Transport.TCP,
+    *,
+    whole: bool = True,
 ) -> Contention | None:
-    """What the flows of an incast did, which last so many seconds each."""
+    """What the flows of an incast did, which last so many seconds each, after one broke off."""
     spec = replace(fabric_spec(FabricKind.RAIL_ONLY, SOURCES + 1, 1), grain_packets=packets)
     spec = replace(spec, transport=transport)
     topology = build_topology(spec)
@@ -39,7 +41,8 @@ def found(
     repeat = Repeat(0, True, max(lasted_s), 0.0, 0.0, (), (), records)
     transfers = Transfers.of(sent)
     modeled_s = np.full(len(sent), MODELED_S)
-    return contention(transfers, *healthy_network(transfers, topology), modeled_s, [repeat])
+    executions = [replace(repeat, complete=False, records=records[:1]), *[repeat] * whole]
+    return contention(transfers, *healthy_network(transfers, topology), modeled_s, executions)
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=2, max_size=SOURCES))
@@ -64,6 +67,10 @@ def test_a_flow_alone_contends_with_none() -> None:
     assert found([MODELED_S]) is None
 
 
+def test_without_a_whole_execution_nothing_is_known_of_shares() -> None:
+    assert found([MODELED_S] * SOURCES, whole=False) is None
+
+
 @given(st.integers(2, 45), st.integers(10_000, 10_000_000))
 def test_a_coarse_grain_is_noted(packets: int, size_bytes: int) -> None:
     seen = found([MODELED_S] * SOURCES, packets, size_bytes)
@@ -73,6 +80,7 @@ def test_a_coarse_grain_is_noted(packets: int, size_bytes: int) -> None:
     notes = [*grain_reasons(seen)]
     assert [verdict for verdict, _ in notes] == [Verdict.PASS] * (grains < 10)
     assert all("too coarse to trust" in sentence for _, sentence in notes)
+    assert all((", all of a transfer" in sentence) == (grains <= 1) for _, sentence in notes)
 
 
 def test_the_grain_of_roce_is_a_packet() -> None:

@@ -1,7 +1,6 @@
 """Several jobs at once: their partitions, steps, modeled times and interference."""
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -303,8 +302,10 @@ def test_a_job_that_bursts_alone_carry_has_a_time(file: Path) -> None:
     assert "1.00 times as long as alone" in str(plan_section(plans, None))
 
 
-def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseResult:
-    """A case whose jobs took so many times as long as modeled."""
+def measured(
+    case: Case, scenario: Scenario, slower: dict[str, float], *, whole: bool = True
+) -> CaseResult:
+    """A case whose jobs took so many times as long as modeled, unless it broke off."""
     (fabric,) = (fabric for fabric in scenario.fabrics if fabric.kind is case.kind)
     steps = case.schedule(fabric)
     assert isinstance(steps, ConcurrentJobs)
@@ -321,7 +322,7 @@ def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseRe
         )
         for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
     )
-    repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, (), (), records)
+    repeat = Repeat(0, whole, float(ended_s.max()), 0.0, 0.0, (), (), records)
     found = Measured(topology, steps, CaseExecutions((repeat,)))
     return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
@@ -360,9 +361,8 @@ def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None
     assert [one["verdict"] for one in result["interference"]] == ["fail", "fail"]
     assert found["interference"]["measured"] == pytest.approx(1.1)
     assert found["interference"]["modeled"] == pytest.approx(1.0)
-    broken = run_object(
-        "id", "some", Path("runs/id"), [replace(cases[0], incomplete=True), *cases[1:]]
-    )
+    alone = measured(scenario.cases[0], scenario, slower[0], whole=False)
+    broken = run_object("id", "some", Path("runs/id"), [alone, *cases[1:]])
     assert [found["job"] for found in broken["interference"]] == ["bottom"]
     out = io.StringIO()
     print_sections(run_sections(result), Console(file=out, width=120))

@@ -1,0 +1,102 @@
+"""What switches tell the controller's application: connections, states in parts, ports, errors."""
+
+import warnings
+from collections.abc import Callable
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+with warnings.catch_warnings():  # Eventlet and Ryu are old
+    warnings.simplefilter("ignore")
+    import eventlet.wsgi
+
+    eventlet.wsgi.ALREADY_HANDLED = None
+    from ryu.ofproto import ofproto_v1_3 as protocol
+
+    from controller.app import RailbedController
+
+from controller.detection.fabric_state import ObservedFabric
+from model.fabric.build import build_topology
+from model.fabric.spec import FabricKind
+from tests.unit.fabrics import spec
+
+TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+RAIL1 = 2  # the number of its datapath
+REPLIES: tuple[Callable[..., None], ...] = (
+    RailbedController.on_ports,
+    RailbedController.on_groups,
+    RailbedController.on_rules,
+)
+
+
+def controller() -> Any:
+    """An application without tasks and sockets."""
+    app = RailbedController.__new__(RailbedController)
+    app.names, app.switches, app.connected = TOPOLOGY.openflow_switches, {}, Event()
+    app.reconciler, app.journal, app.fabric = MagicMock(), MagicMock(), ObservedFabric(TOPOLOGY)
+    return app
+
+
+def event(datapath: Any, **fields: Any) -> Any:
+    return SimpleNamespace(datapath=datapath, msg=SimpleNamespace(datapath=datapath, **fields))
+
+
+def connection() -> Any:
+    return MagicMock(id=RAIL1, ofproto=protocol)
+
+
+def port(interface: str, number: int, *, up: bool = True) -> Any:
+    state = 0 if up else protocol.OFPPS_LINK_DOWN
+    return SimpleNamespace(name=interface.encode(), port_no=number, config=0, state=state)
+
+
+def test_a_switch_has_reported_once_all_parts_of_all_replies_have_come() -> None:
+    app, datapath = controller(), connection()
+    app.on_connected(event(datapath))
+    assert app.connected.is_set()
+    assert datapath.send_msg.call_count == len(REPLIES)
+    session = app.switches["rail1"]
+    for number, handler in enumerate(REPLIES):
+        assert len(session.unreported) == len(REPLIES) - number
+        for flags in (protocol.OFPMPF_REPLY_MORE, 0):
+            assert len(session.unreported) == len(REPLIES) - number
+            handler(app, event(datapath, body=[], flags=flags))
+    assert not session.unreported
+
+
+def test_the_end_of_an_earlier_connection_ends_no_later_one() -> None:
+    app, first, second = controller(), connection(), connection()
+    for datapath in (first, second):
+        app.on_connected(event(datapath))
+    session = app.switches["rail1"]
+    app.on_disconnected(event(first))
+    assert (app.switches, session.done.is_set()) == ({"rail1": session}, False)
+    app.on_disconnected(event(second))
+    assert (app.switches, session.done.is_set()) == ({}, True)
+    app.reconciler.disconnected.assert_called_once_with("rail1")
+
+
+@pytest.mark.parametrize(
+    ("reason", "up", "lost"),
+    [
+        (protocol.OFPPR_MODIFY, True, False),
+        (protocol.OFPPR_MODIFY, False, True),
+        (protocol.OFPPR_DELETE, True, True),
+    ],
+)
+def test_a_port_that_is_down_or_gone_has_lost_its_link(reason: int, up: bool, lost: bool) -> None:
+    app, (link, *_) = controller(), TOPOLOGY.links_of("rail1")
+    desc = port(link.upper.interface, link.upper.number, up=up)
+    app.on_port(event(connection(), reason=reason, desc=desc))
+    facts = [{"link": link.name, "failed": "carrier"}] if lost else []
+    app.reconciler.note.assert_called_once_with(facts)
+
+
+def test_a_refused_message_ends_the_controller() -> None:
+    """Ryu goes on after an exception of a handler, with a wrong state."""
+    app = controller()
+    app.on_refused(event(connection(), type=5, code=1))
+    app.journal.end_with_error.assert_called_once_with("on_refused")

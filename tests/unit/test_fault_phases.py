@@ -1,0 +1,169 @@
+"""A failure experiment as a whole, on a fabric that notes what is done to it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from execution.faults import fault_case
+from execution.faults.fault_case import FaultCase
+from model.fabric.health import Epoch
+from model.faults import health_under
+from model.job.placement import Placement, job_placement
+from model.measurement.records import FaultRecord, Repeat
+from model.prediction.fluid import path_class, predict, transfer_paths
+from results.verdicts.fault_impact import FaultImpact, Restart
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from tests.unit.test_results import repeat
+from traffic_gen.probes.blackout import PairRecord, Ticks
+
+SECOND_NS = 10**9
+# The first execution begins at 1 s, the fault at 1.5 s; the last probe is sent at 9 s.
+BEGUN_NS, PROBED_UNTIL_NS = 3 * SECOND_NS // 2, 9 * SECOND_NS
+PHASES = ("baseline", "degraded", "recovered")
+
+
+class Bench:
+    """Executes the first case of a failure experiment; `done` is what happens, in order.
+
+    The execution during the fault ends after so many seconds: it is whole or has aborted.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, *, whole: bool, seconds: float
+    ) -> None:
+        self.done, self.pairs = list[str](), list[Sequence[Any]]()
+        self.whole, self.seconds = whole, seconds
+        scenario = load(LIBRARY / f"{name}.yaml", ["warmup=1"])
+        self.home, case = job_placement(scenario.fabrics[0]), scenario.cases[0]
+        topology, schedule = self.home.topology, case.schedule(self.home.spec)
+        paths = transfer_paths(schedule.transfers, Epoch(topology), self.home.gpus)
+        latency_s = {path_class(hops): 0.001 for hops in paths if hops}
+        self.prediction = predict(schedule, topology, latency_s)
+        (fault,) = scenario.faults[case.kind]
+        fabric = MagicMock(placement=self.home, topology=topology, rearrange=self.place)
+        fabric.repeats, fabric.predict = self.repeats, lambda _: self.prediction
+        fabric.path_latencies_s.return_value = latency_s
+        measuring = MagicMock(scenario=scenario, measure=self.measure)
+        measuring.recording.return_value = nullcontext([])
+        timeline = MagicMock(records=(FaultRecord(fault, BEGUN_NS, None),))
+        timeline.finish, timeline.undo = self.noting("faults end"), self.noting("undone")
+        failed = sorted(health_under(topology, [fault]).failed)
+        computed = {"event": "computed", "ns": BEGUN_NS, "failed": failed}
+        events = [computed, {"event": "confirmed", "ns": BEGUN_NS + 1}]
+        replaced: dict[str, Any] = {
+            "FaultInjector": lambda _: MagicMock(set_cross_connects=self.noting("links move")),
+            "FaultTimeline": lambda *_: timeline,
+            "LinkSampler": MagicMock(),
+            "fault_result": lambda _, impact: impact,
+            "fidelity_during_fault": MagicMock(),
+            "observing": MagicMock(),
+            "payload_reasons": MagicMock(),
+            "probed": lambda *_: "probed",
+            "probing": self.probing,
+            "read_journal": lambda _: events,
+            "wait_until_converged": self.wait,
+        }
+        for of_module, fake in replaced.items():
+            monkeypatch.setattr(fault_case, of_module, fake)
+        self.impact = cast(FaultImpact, FaultCase(case, fabric, measuring).execute())
+
+    def noting(self, what: str) -> Callable[..., None]:
+        return lambda *_: self.done.append(what)
+
+    def measure(self, name: str, *rest: Any) -> Any:
+        phase = name.rpartition("/")[2]
+        self.done.append(phase)
+        return MagicMock(judged={"probed": phase}.get, prediction=self.prediction)
+
+    def repeats(self, *_: Any, first: int, not_before_ns: int, **__: Any) -> Iterator[Repeat]:
+        self.done.append(f"from {not_before_ns / SECOND_NS:.3g} s")
+        whole, start_ns = first > 0 or self.whole, max(SECOND_NS, not_before_ns)
+        yield repeat(first, self.seconds, complete=whole, start_ns=start_ns)
+
+    def place(self, placement: Placement) -> None:
+        there = zip(placement.gpus, self.home.gpus, strict=True)
+        moved = sum(one != other for one, other in there)
+        self.done.append(f"{moved} move, {len(placement.health.failed)} lost")
+
+    def wait(self, _: Any, failed: frozenset[str], reached: Sequence[str] = ("settled",)) -> None:
+        self.done.append(f"{reached[0]}: {', '.join(sorted(failed))}")
+
+    def probing(self, _: Any, pairs: Sequence[Any], *__: Any) -> Any:
+        """A probe every millisecond: of unaffected pairs the first is lost, of affected five."""
+        self.pairs.append(pairs)
+        sent_ns = tuple(BEGUN_NS + place * 1_000_000 for place in range(10))
+        lost = range(1) if len(self.pairs) == 1 else range(2, 7)
+        arrived_ns = {n: ns for n, ns in enumerate(sent_ns) if n not in lost}
+        probes = MagicMock(ticks=Ticks(100, len(self.pairs)), ended_ns=PROBED_UNTIL_NS)
+        probes.stop.return_value = [PairRecord(str(pair), sent_ns, arrived_ns) for pair in pairs]
+        probes.end = self.noting("probes end")
+        return nullcontext(probes)
+
+
+DURING = ["baseline", "from 0 s", "faults end"]
+RETURNED = ["undone", "settled: ", "0 move, 0 lost", "recovered"]
+# Rerouted, the old rules removed or not yet.
+SETTLED, REROUTED = "settled: d0g0--rail0", "confirmed: d0g0--rail0"
+GPU_LOST, SPARE_LINKED = "confirmed: d0g0--hb0, d0g0--rail0", "confirmed: d0g0--hb0, d0g0--rail4"
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "expected"),
+    [
+        ("nic-link-down", True, ["probes end", SETTLED, "0 move, 1 lost", "degraded", *RETURNED]),
+        (
+            # It aborts after 2 s, and begins again half a second later.
+            "abort-and-restart",
+            False,
+            [
+                *(REROUTED, "probes end", REROUTED, "0 move, 1 lost", "from 3.5 s"),
+                *("degraded", *RETURNED),
+            ],
+        ),
+        ("abort-and-restart", True, ["probes end", *RETURNED]),
+        (
+            # The optical switch exchanges its NIC link with that of the spare, which stays.
+            "gpu-lost-spare",
+            False,
+            [
+                *(GPU_LOST, "probes end", "links move", SPARE_LINKED, "1 move, 2 lost"),
+                *("from 4 s", "degraded", "undone"),
+            ],
+        ),
+    ],
+)
+def test_phases_follow_the_strategy_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, name: str, whole: bool, expected: list[str]
+) -> None:
+    """Probes see the fabric reroute, and nothing of the job's own recovery."""
+    bench = Bench(monkeypatch, name, whole=whole, seconds=2.0)
+    assert bench.done == DURING + expected
+    found = bench.impact
+    judged: list[object] = [one if one in expected else None for one in PHASES[1:]]
+    assert [found.baseline, found.degraded, found.recovered] == ["baseline", *judged]
+    # A model of the states of the fabric, which takes longer than the healthy one.
+    assert (found.replay is not None) == (name == "nic-link-down")
+    assert found.replay is None or found.replay.modeled_s > bench.prediction.completion_s
+
+
+def test_a_restart_has_the_clock_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, "abort-and-restart", whole=False, seconds=2.0)
+    modeled_s = bench.prediction.completion_s
+    assert bench.impact.during.restart == Restart(2.0, 2.5, 0.5, modeled_s)
+    assert [one.number for one in bench.impact.during.executions] == [0, 1]
+
+
+def test_probes_tell_blackouts_and_lost_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, "nic-link-down", whole=True, seconds=2.0)
+    probes, (unaffected, affected) = bench.impact.probes, bench.pairs
+    assert (probes.affected_pairs, probes.unaffected_pairs) == (len(affected), len(unaffected))
+    assert probes.sent_unaffected == 10 * len(unaffected)
+    assert probes.lost_unaffected == len(unaffected) > 0
+    assert probes.skipped == (0.02, 0.01)
+    assert (probes.blackout_ms, probes.blackout_limit_ms) == (5.0, 60.0)
+    # None is sent after the tenth.
+    assert probes.possible_ms == pytest.approx((PROBED_UNTIL_NS - BEGUN_NS) / 1e6 - 10, abs=1)
