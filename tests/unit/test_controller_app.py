@@ -48,11 +48,6 @@ def connection() -> Any:
     return MagicMock(id=RAIL1, ofproto=protocol)
 
 
-def port(interface: str, number: int, *, up: bool = True) -> Any:
-    state = 0 if up else protocol.OFPPS_LINK_DOWN
-    return SimpleNamespace(name=interface.encode(), port_no=number, config=0, state=state)
-
-
 def test_a_switch_has_reported_once_all_parts_of_all_replies_have_come() -> None:
     app, datapath = controller(), connection()
     app.on_connected(event(datapath))
@@ -89,8 +84,10 @@ def test_the_end_of_an_earlier_connection_ends_no_later_one() -> None:
 )
 def test_a_port_that_is_down_or_gone_has_lost_its_link(reason: int, up: bool, lost: bool) -> None:
     app, (link, *_) = controller(), TOPOLOGY.links_of("rail1")
-    desc = port(link.upper.interface, link.upper.number, up=up)
-    app.on_port(event(connection(), reason=reason, desc=desc))
+    name, number = link.upper.interface.encode(), link.upper.number
+    state = 0 if up else protocol.OFPPS_LINK_DOWN
+    port = SimpleNamespace(name=name, port_no=number, config=0, state=state)
+    app.on_port(event(connection(), reason=reason, desc=port))
     facts = [{"link": link.name, "failed": "carrier"}] if lost else []
     app.reconciler.note.assert_called_once_with(facts)
 

@@ -1,6 +1,6 @@
 """The phases of a failure experiment, and the executions in them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
@@ -62,32 +62,6 @@ def test_an_execution_is_observed_from_its_begin() -> None:
     assert [one.number for one in executions] == [0]
 
 
-def phases_of(
-    strategy: RecoveryStrategy, executions: Sequence[Repeat], faults: Sequence[Fault]
-) -> list[str]:
-    """What is done in the phases of a case whose execution during the fault ends so."""
-    done: list[str] = []
-    case = FaultCase.__new__(FaultCase)
-    replaced: dict[str, Any] = {
-        "fabric": SimpleNamespace(path_latencies_s=lambda _: {}, predict=lambda _: None),
-        "scenario": SimpleNamespace(warmup=1),
-        "job": SimpleNamespace(strategy=strategy),
-        "faults": faults,
-        "injector": None,
-        "schedule": None,
-        "_measure": lambda phase, *_: done.append(phase),
-        "_moment_s": lambda *_: 0.3,
-        "_during_fault": lambda *_: SimpleNamespace(executions=executions),
-        "_epochs": lambda _: done.append("states read"),
-        "_break": lambda _: done.append("broken again"),
-        "_replay": lambda *_: done.append("replayed"),
-        "_recovered": lambda: None,
-    }
-    vars(case).update(replaced)
-    case._phases()
-    return done
-
-
 @pytest.mark.parametrize(
     ("faults", "runs", "expected"),
     [
@@ -142,34 +116,3 @@ def test_the_executions_of_all_phases_are_counted(name: str, executions: int) ->
     changes = ["warmup=1", "repeats=3"]
     scenario = load(LIBRARY / f"{name}.yaml", changes)
     assert scenario.executions == len(scenario.cases) * executions
-
-
-WHOLE, ENDED = repeat(0, 1.0), repeat(0, 0.3, complete=False)
-
-
-REROUTE, RESTART = RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART
-
-
-@pytest.mark.parametrize(
-    ("strategy", "executions", "faults", "expected"),
-    [
-        (
-            REROUTE,
-            [WHOLE],
-            [DOWN],
-            ["baseline", "states read", "broken again", "degraded", "replayed"],
-        ),
-        (REROUTE, [WHOLE], [FLAPS], ["baseline", "states read", "broken again", "replayed"]),
-        (REROUTE, [ENDED], [DOWN], ["baseline", "states read", "broken again", "degraded"]),
-        (RESTART, [ENDED, WHOLE], [DOWN], ["baseline", "states read", "degraded"]),
-        (RESTART, [WHOLE], [DOWN], ["baseline", "states read"]),
-    ],
-)
-def test_an_execution_is_replayed_if_the_job_goes_on(
-    strategy: RecoveryStrategy,
-    executions: list[Repeat],
-    faults: list[Fault],
-    expected: list[str],
-) -> None:
-    """Its states are read before the faults begin again for the degraded phase."""
-    assert phases_of(strategy, executions, faults) == expected
