@@ -88,6 +88,16 @@ class Side:
         self.poller.close()
 
 
+def serve(sides: list[Side], is_done: Callable[[], object]) -> None:
+    """Serve both ends until all is done, for 20 s at most; close them."""
+    until_s = time.monotonic() + 20
+    while not is_done() and time.monotonic() < until_s:
+        for side in sides:
+            side.serve()
+    for side in sides:
+        side.close()
+
+
 def transfer(number: int, content: bytes) -> Send:
     send = Send(number, 1, len(content), [], False, [], 0, -1, 0)
     send.payload = memoryview(content)
@@ -124,14 +134,7 @@ def test_all_transfers_arrive_over_sockets(
     sides[0].endpoint.start(sides[0].waiting.pop(0))
     sides[0].endpoint.begin()
     sides[1].endpoint.tell_ready(0, 77)
-    until_s = time.monotonic() + 20
-    while len(sides[0].done) < len(contents) or not sides[0].readies:
-        for side in sides:
-            side.serve()
-        if time.monotonic() > until_s:
-            break
-    for side in sides:
-        side.close()
+    serve(sides, lambda: len(sides[0].done) == len(contents) and sides[0].readies)
     assert_samples_count_all(sides[0].endpoint)
     assert sides[0].readies == [77]
     assert sorted(sides[0].done) == list(range(len(contents)))
@@ -170,12 +173,7 @@ def test_the_sender_of_marked_packets_is_notified_once_in_an_interval(codepoint:
     for pair in sides[0].endpoint.sending():
         pair.sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, codepoint)
     sides[0].endpoint.start(transfer(0, bytes(5000)))
-    until_s = time.monotonic() + 20
-    while not sides[0].done and time.monotonic() < until_s:
-        for side in sides:
-            side.serve()
-    for side in sides:
-        side.close()
+    serve(sides, lambda: sides[0].done)
     assert sides[0].done == [0]
     notified = sum(pair.notifications for pair in sides[0].endpoint.sending())
     assert notified == (codepoint == endpoint.CONGESTION_EXPERIENCED)
@@ -227,10 +225,7 @@ def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(endpoint, "send_parts", lambda *_: None)
     side = Side(0, {"retries": 2, "timeout_ns": 1e6})
     side.endpoint.start(transfer(0, b"lost"))
-    until_s = time.monotonic() + 20
-    while not side.failures and time.monotonic() < until_s:
-        side.serve()
-    side.close()
+    serve([side], lambda: side.failures)
     assert side.failures == ["1, 0: no progress after 2 retries"]
     assert side.endpoint.counts() == (2, 0)
 
@@ -241,8 +236,5 @@ def test_any_number_of_transfers_may_leave_one_after_the_other() -> None:
     side = Side(0, {"window": 10**6, "transfers": 10**6})
     side.waiting = [transfer(number, b"short") for number in range(count)]
     side.endpoint.start(side.waiting.pop(0))
-    until_s = time.monotonic() + 20
-    while side.waiting and time.monotonic() < until_s:
-        side.serve()
-    side.close()
+    serve([side], lambda: not side.waiting)
     assert not side.waiting
