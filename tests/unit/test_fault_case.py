@@ -58,6 +58,7 @@ class Bench:
             **{one: MagicMock() for one in OUTSIDE.split()},
             "break_component": self.noting("broken again", self.noting("mended again")),
             "epochs_of": lambda *known: self.note("states read", epochs_of(*known)),
+            "has_detected": lambda *_: True,
             "fault_result": lambda _, impact: impact,
             "probed": lambda *_: "probed",
             "probing": self.probing,
@@ -73,6 +74,7 @@ class Bench:
         for of_module, fake in fakes.items():
             monkeypatch.setattr(fault_case, of_module, fake)
         self.impact = cast(FaultImpact, FaultCase(case, fabric, measuring).execute())
+        self.gives_up = fakes["FaultTimeline"].call_args.args[-1](SECOND_NS)
 
     def note(self, what: str, result: object = None) -> Any:
         self.done.append(what)
@@ -150,6 +152,7 @@ def test_phases_follow_the_strategy_of_the_job(
     """Probes see the fabric reroute, and nothing of the job's own recovery."""
     bench = Bench(monkeypatch, name, whole=whole)
     assert "; ".join(bench.done) == DURING + expected
+    assert bench.gives_up == (not name.startswith("nic-link"))
     found, phases = bench.impact, ("baseline", "degraded", "recovered")
     judged: list[object] = [phase if phase in DURING + expected else None for phase in phases]
     assert [found.baseline, found.degraded, found.recovered] == judged
