@@ -1,7 +1,6 @@
 """What switches tell the controller's application: connections, states in parts, ports, errors."""
 
 import warnings
-from collections.abc import Callable
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -19,17 +18,14 @@ with warnings.catch_warnings():  # Eventlet and Ryu are old
     from controller.app import RailbedController
 
 from controller.detection.fabric_state import ObservedFabric
+from controller.southbound.openflow import addition
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import desired_state, spec
+from tests.unit.test_controller_openflow import DATAPATH, GENERATION, table
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 RAIL1 = 2  # the number of its datapath
-REPLIES: tuple[Callable[..., None], ...] = (
-    RailbedController.on_ports,
-    RailbedController.on_groups,
-    RailbedController.on_rules,
-)
 
 
 def controller() -> Any:
@@ -52,14 +48,23 @@ def test_a_switch_has_reported_once_all_parts_of_all_replies_have_come() -> None
     app, datapath = controller(), connection()
     app.on_connected(event(datapath))
     assert app.connected.is_set()
-    assert datapath.send_msg.call_count == len(REPLIES)
-    session = app.switches["rail1"]
-    for number, handler in enumerate(REPLIES):
-        assert len(session.unreported) == len(REPLIES) - number
-        for flags in (protocol.OFPMPF_REPLY_MORE, 0):
-            assert len(session.unreported) == len(REPLIES) - number
-            handler(app, event(datapath, body=[], flags=flags))
+    assert datapath.send_msg.call_count == 3
+    session, rules = app.switches["rail1"], desired_state(TOPOLOGY).rules["rail1"]
+    parts = [table(addition(DATAPATH, rule, GENERATION)).reply() for rule in rules]
+    replies: tuple[tuple[Any, list[Any]], ...] = (
+        (app.on_ports, [[]]),
+        (app.on_groups, [[]]),
+        (app.on_rules, parts),
+    )
+    for number, (handler, bodies) in enumerate(replies):
+        for left, body in reversed(list(enumerate(bodies))):
+            assert len(session.unreported) == len(replies) - number
+            flags = protocol.OFPMPF_REPLY_MORE if left else 0
+            handler(event(datapath, body=body, flags=flags))
     assert not session.unreported
+    assert session.rules == rules
+    name, generations = app.reconciler.reported.call_args.args
+    assert (name, set(generations)) == ("rail1", {GENERATION})
 
 
 def test_the_end_of_an_earlier_connection_ends_no_later_one() -> None:

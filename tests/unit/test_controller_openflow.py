@@ -130,6 +130,18 @@ def table(*messages: Any) -> Table:
 DATAPATH = Table().datapath
 
 
+def specificity(rule: Rule) -> tuple[int, bool, bool]:
+    """The longest prefix wins; then a rule with an in-port; then one with a UDP source port."""
+    has_in_port, has_source = rule.in_port is not None, rule.udp_source is not None
+    return rule.destination.prefixlen, has_in_port, has_source
+
+
+@given(rules, rules)
+def test_the_most_specific_rule_wins(one: Rule, other: Rule) -> None:
+    wins = openflow.priority(one) > openflow.priority(other)
+    assert wins == (specificity(one) > specificity(other))
+
+
 @given(rules, st.integers(0, 2**32 - 1))
 def test_a_rule_comes_back_as_it_was_installed(rule: Rule, generation: int) -> None:
     there = table(openflow.addition(DATAPATH, rule, generation))
