@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-import pytest
-
 with warnings.catch_warnings():  # Eventlet and Ryu are old
     warnings.simplefilter("ignore")
     import eventlet.wsgi
@@ -79,22 +77,18 @@ def test_the_end_of_an_earlier_connection_ends_no_later_one() -> None:
     app.reconciler.disconnected.assert_called_once_with("rail1")
 
 
-@pytest.mark.parametrize(
-    ("reason", "up", "lost"),
-    [
-        (protocol.OFPPR_MODIFY, True, False),
-        (protocol.OFPPR_MODIFY, False, True),
-        (protocol.OFPPR_DELETE, True, True),
-    ],
-)
-def test_a_port_that_is_down_or_gone_has_lost_its_link(reason: int, up: bool, lost: bool) -> None:
-    app, (link, *_) = controller(), TOPOLOGY.links_of("rail1")
+def test_a_port_that_is_down_or_gone_has_lost_its_link() -> None:
+    link, (kept, gone) = (
+        TOPOLOGY.links_of("rail1")[0],
+        (protocol.OFPPR_MODIFY, protocol.OFPPR_DELETE),
+    )
     name, number = link.upper.interface.encode(), link.upper.number
-    state = 0 if up else protocol.OFPPS_LINK_DOWN
-    port = SimpleNamespace(name=name, port_no=number, config=0, state=state)
-    app.on_port(event(connection(), reason=reason, desc=port))
-    facts = [{"link": link.name, "failed": "carrier"}] if lost else []
-    app.reconciler.note.assert_called_once_with(facts)
+    for reason, state, lost in ((kept, 0, 0), (kept, protocol.OFPPS_LINK_DOWN, 1), (gone, 0, 1)):
+        app = controller()
+        port = SimpleNamespace(name=name, port_no=number, config=0, state=state)
+        app.on_port(event(connection(), reason=reason, desc=port))
+        facts = [{"link": link.name, "failed": "carrier"}] * lost
+        app.reconciler.note.assert_called_once_with(facts)
 
 
 def test_a_refused_message_ends_the_controller() -> None:

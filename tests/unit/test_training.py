@@ -32,6 +32,7 @@ from model.training.layer import (
     optimized_parameters,
 )
 from model.training.search import Freedom, best
+from model.training.steps import stage_order
 from model.training.strategy import (
     ANY,
     Strategy,
@@ -525,7 +526,18 @@ def test_interleaving_shortens_the_bubble_and_stores_more() -> None:
     job = job_of(SMALL, 8, 64)
     plain, woven = (evaluate(job, Strategy(1, 4, 2, v, 1, 1, 4, 2)) for v in (1, 2))
     assert woven.terms.bubble == pytest.approx(plain.terms.bubble / 2)
-    assert woven.memory_bytes > plain.memory_bytes
+    # By the order of a first stage's passes: the most microbatches that have not come back.
+    passes = [stage_order(0, 4, 32, v) for v in (1, 2)]
+    most = [max(np.cumsum([1 if one.forward else -1 for one in order])) for order in passes]
+    stored = SMALL.layers / 4 * layer_activations(job, plain.strategy) * (most[1] / 2 - most[0])
+    assert woven.memory_bytes - plain.memory_bytes == pytest.approx(stored)
+
+
+def test_full_recomputation_stores_the_input_of_each_layer() -> None:
+    """2sbh bytes (arXiv 2205.05198, section 5)."""
+    job = replace(job_of(SMALL, 8, 64), recomputation=Recomputation.FULL)
+    stored = layer_activations(job, Strategy(1, 4, 2, 1, 1, 1, 4, 2))
+    assert stored == 2 * SMALL.sequence * SMALL.hidden
 
 
 @pytest.mark.parametrize("name", names())
