@@ -130,16 +130,13 @@ def table(*messages: Any) -> Table:
 DATAPATH = Table().datapath
 
 
-def specificity(rule: Rule) -> tuple[int, bool, bool]:
-    """The longest prefix wins; then a rule with an in-port; then one with a UDP source port."""
-    has_in_port, has_source = rule.in_port is not None, rule.udp_source is not None
-    return rule.destination.prefixlen, has_in_port, has_source
-
-
 @given(rules, rules)
-def test_the_most_specific_rule_wins(one: Rule, other: Rule) -> None:
-    wins = openflow.priority(one) > openflow.priority(other)
-    assert wins == (specificity(one) > specificity(other))
+def test_the_longest_prefix_wins_then_an_in_port_then_a_udp_port(one: Rule, other: Rule) -> None:
+    first, second = (
+        (rule.destination.prefixlen, rule.in_port is not None, rule.udp_source is not None)
+        for rule in (one, other)
+    )
+    assert (openflow.priority(one) > openflow.priority(other)) == (first > second)
 
 
 @given(rules, st.integers(0, 2**32 - 1))
