@@ -164,6 +164,10 @@ def test_queue_pairs_have_numbers_and_source_ports_of_their_own() -> None:
     assert here.isdisjoint(there)
     for side in sides:
         side.close()
+    # Packets from before a reset have other numbers.
+    later = Side(0, {"queue_pairs": 2, "ports": 4, "generation": 1})
+    later.close()
+    assert later.endpoint.by_number.keys().isdisjoint(sides[0].endpoint.by_number)
 
 
 @pytest.mark.parametrize("codepoint", [endpoint.ECN_CAPABLE, endpoint.CONGESTION_EXPERIENCED])

@@ -781,6 +781,10 @@ def test_the_loss_and_the_optimizer_stream_through_memory() -> None:
     alone = Strategy(1, 1, 1, 1, 2, 1, 1, 1)
     moved = 42 * SMALL.parameters / gpu.streaming_bandwidth
     assert optimizer_s(job, alone) == pytest.approx(moved)
+    # Gradients and weights of 16 bits to the host and back; gradients become zero on the GPU.
+    host_s = 38 / gpu.host_memory_bandwidth + (2 + 2) / gpu.host_link + 4 / gpu.streaming_bandwidth
+    offloaded_s = optimizer_s(replace(job, offload=True), alone)
+    assert offloaded_s == pytest.approx(SMALL.parameters * host_s)
 
 
 def test_a_strategy_without_recomputation_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
