@@ -19,6 +19,7 @@ from tests.unit.fabrics import spec as fabric_spec
 
 SOURCES = 3
 MODELED_S = 3.0
+BEGUN_NS = 7 * 10**9
 
 
 def found(
@@ -34,9 +35,10 @@ def found(
     spec = replace(spec, transport=transport)
     topology = build_topology(spec)
     sent = [Transfer(n, n + 1, 0, size_bytes, (), ()) for n in range(len(lasted_s))]
+    sent.append(Transfer(len(sent), 0, 1, size_bytes, (), ()))  # the other way, on links of its own
     records = tuple(
-        TransferRecord(0, t.id, t.source, 0, size_bytes, 1, 2, 1 + round(seconds * 1e9), 3)
-        for t, seconds in zip(sent, lasted_s, strict=True)
+        TransferRecord(0, t.id, t.source, 0, size_bytes, BEGUN_NS, 2, BEGUN_NS + round(s * 1e9), 3)
+        for t, s in zip(sent, [*lasted_s, MODELED_S], strict=True)
     )
     repeat = Repeat(0, True, max(lasted_s), 0.0, 0.0, (), (), records)
     transfers = Transfers.of(sent)
