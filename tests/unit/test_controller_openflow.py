@@ -53,12 +53,21 @@ class Table:
 
     def __init__(self) -> None:
         self.datapath = ProtocolDesc(protocol.OFP_VERSION)
+        self.datapath.send_msg = self.receive
+        self.groups: dict[int, Any] = {}
+        self.received: list[str] = []
         self._entries: dict[tuple[int, str], tuple[Any, bytes]] = {}
 
     def receive(self, message: Any) -> None:
-        """Apply a message (OpenFlow 1.3, section 6.4); a barrier changes nothing."""
+        """Apply a message (OpenFlow 1.3, sections 6.4 and 6.7); a barrier changes nothing."""
         message.xid = 1
         message.serialize()
+        self.received.append(f"{type(message).__name__} {getattr(message, 'command', '')}")
+        if isinstance(message, parser.OFPGroupMod):
+            assert (message.command == protocol.OFPGC_ADD) == (message.group_id not in self.groups)
+            self.groups[message.group_id] = message
+            if message.command == protocol.OFPGC_DELETE:
+                del self.groups[message.group_id]
         if isinstance(message, parser.OFPFlowMod):
             header = HEADER.unpack_from(message.buf)
             mod = parser.OFPFlowMod.parser(self.datapath, *header, bytearray(message.buf))
@@ -121,21 +130,47 @@ def table(*messages: Any) -> Table:
 DATAPATH = Table().datapath
 
 
+@given(rules, rules)
+def test_the_longest_prefix_wins_then_an_in_port_then_a_udp_port(one: Rule, other: Rule) -> None:
+    first, second = (
+        (rule.destination.prefixlen, rule.in_port is not None, rule.udp_source is not None)
+        for rule in (one, other)
+    )
+    assert (openflow.priority(one) > openflow.priority(other)) == (first > second)
+
+
 @given(rules, st.integers(0, 2**32 - 1))
 def test_a_rule_comes_back_as_it_was_installed(rule: Rule, generation: int) -> None:
     there = table(openflow.addition(DATAPATH, rule, generation))
     assert there.installed() == {rule: generation}
 
 
+# The order of messages: groups are there before rules that refer to them, and go after them.
+ORDER = [
+    f"OFPGroupMod {protocol.OFPGC_ADD}",
+    f"OFPFlowMod {protocol.OFPFC_ADD}",
+    f"OFPFlowMod {protocol.OFPFC_DELETE_STRICT}",
+    f"OFPGroupMod {protocol.OFPGC_DELETE}",
+    "OFPBarrierRequest ",
+]
+
+
 @given(topologies(4, 3))
 def test_what_is_sent_makes_the_table_the_desired_one(topology: Topology) -> None:
     """Change from one switch's rules to the next switch's; then no message is left to send."""
     there = Table()
+    session = openflow.SwitchSession(there.datapath, Event())
     for desired in desired_state(topology).rules.values():
-        for message in there.become(desired):
-            there.receive(message)
+        changes = session.missing(desired) != (0, 0)
+        for awaited in (changes, False):
+            session.install(desired, GENERATION)
+            assert there.received == sorted(there.received, key=ORDER.index)
+            assert there.received.count(ORDER[-1]) == session.awaited == awaited
+            there.received.clear()
+            session.awaited = 0
         assert there.installed().keys() == desired
-        assert not there.become(desired)
+        groups = openflow.installed_groups(there.datapath, list(there.groups.values()))
+        assert groups == openflow.wanted_groups(desired)
 
 
 @given(
@@ -172,9 +207,23 @@ def test_what_does_not_carry_our_mark_is_neither_seen_nor_removed() -> None:
     assert len(there.reply()) == 1
 
 
-def test_groups_whose_numbers_encode_no_two_ports_are_not_ours() -> None:
-    ours, foreign = (SimpleNamespace(group_id=n, type=0, buckets=[]) for n in (1 << 16 | 2, 7))
-    assert openflow.installed_groups(DATAPATH, [ours, foreign]) == {openflow.Group(1 << 16 | 2, ())}
+def test_groups_are_ours_by_number_and_as_they_were_only_if_nobody_changed_them() -> None:
+    one, two, three = (
+        parser.OFPBucket(watch_port=port, actions=[parser.OFPActionOutput(to)])
+        for port, to in ((1, 1), (2, 2), (2, 3))
+    )
+    failover, select = protocol.OFPGT_FF, protocol.OFPGT_SELECT
+    for kind, buckets, ports in (
+        (failover, [one, two], (1, 2)),
+        (failover, [one, three], ()),
+        (select, [one, two], ()),
+    ):
+        ours, foreign = (
+            SimpleNamespace(group_id=number, type=kind, buckets=buckets)
+            for number in (1 << 16 | 2, 7)
+        )
+        found = openflow.installed_groups(DATAPATH, [ours, foreign])
+        assert found == {openflow.Group(1 << 16 | 2, ports)}
 
 
 def test_a_rule_of_ours_that_someone_changed_is_replaced() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.workload.transfers.columns import Rows, Transfer, Transfers
-from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
+from model.workload.transfers.dependencies import begins_s, ends_s, first_unordered, longest_chain
 
 
 @st.composite
@@ -32,6 +32,25 @@ def test_a_step_begins_when_all_that_it_waits_for_have_ended(
         waits = (*step.after, *(() if step.ready is None else (step.ready,)))
         assert begins == max((end_s[earlier] for earlier in waits), default=0)
         assert ends == begins + own_s
+
+
+@given(st.data())
+def test_the_first_step_that_does_not_wait_for_a_delivery_is_found(data: st.DataObject) -> None:
+    """By any path of dependencies among four ranks, each on what its sender sent or received."""
+    steps, awaited = list[Transfer](), list[set[int]]()
+    deliveries = list[tuple[int, int]]()
+    for number in range(data.draw(st.integers(1, 14))):
+        source, destination, *_ = data.draw(st.permutations(range(4)))
+        known = [one.id for one in steps if source in (one.source, one.destination)]
+        some = data.draw(st.sets(st.sampled_from(known), max_size=2)) if known else set()
+        steps.append(Transfer(number, source, destination, 8, (0,), tuple(some)))
+        awaited.append(some.union(*(awaited[one] for one in some)))
+        deliveries += [(number, one) for one in range(number) if steps[one].destination == source]
+    transfers = Transfers.of(steps)
+    for asked in (deliveries, *([one] for one in deliveries)):
+        later, earlier = np.array(asked, np.int64).reshape(-1, 2).T
+        missed = [pair for pair in asked if pair[1] not in awaited[pair[0]]]
+        assert first_unordered(transfers, later, earlier) == min(missed, default=None)
 
 
 def test_the_longest_chain_is_counted_in_steps() -> None:

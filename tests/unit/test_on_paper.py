@@ -181,6 +181,7 @@ def test_a_packet_of_each_framing_has_its_published_headers() -> None:
     headers = {name: make(4096).header_bytes for name, make in FRAMINGS.items()}
     assert headers == {"roce": 82, "infiniband": 26, "tcp": 90, "none": 0}
     assert FRAMINGS["tcp"](1500).payload_bytes == 1448
+    assert [make(4096).wire_bytes(0) for make in FRAMINGS.values()] == [0] * len(FRAMINGS)
 
 
 def test_framing_takes_its_part_of_nic_links_alone() -> None:

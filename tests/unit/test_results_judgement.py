@@ -287,6 +287,24 @@ def test_times_are_held_against_each_other_only_if_no_data_was_checked(
 
 
 @pytest.mark.parametrize(
+    ("changes", "compared"),
+    [
+        ({"collective": "all-reduce"}, False),
+        ({"generator": Generator.IPERF3}, False),
+        ({"variant": "skewed"}, False),
+        ({"bytes": round(1.02 * SCHEDULE.size_bytes)}, False),
+        # Algorithms round up to whole elements, each to its own.
+        ({"bytes": round(1.005 * SCHEDULE.size_bytes), "algorithm": "direct"}, True),
+    ],
+)
+def test_a_slowdown_is_against_equal_work(changes: dict[str, Any], compared: bool) -> None:
+    case = result(repeat())
+    other = on_rail_optimized(case, 0.1, "two-step")
+    other = dataclasses.replace(other, work=dataclasses.replace(other.work, **changes))
+    assert bool(list(slowdowns([case, other]))) == compared
+
+
+@pytest.mark.parametrize(
     "changes", [{"errors": ("rank 1: chunk 2 is wrong",)}, {"complete": False}]
 )
 def test_wrong_data_fails_and_is_said(changes: dict[str, Any]) -> None:

@@ -100,6 +100,12 @@ def test_any_bytes_can_be_read(content: bytes) -> None:
     read(content)
 
 
+def test_only_packets_of_the_protocol_are_read() -> None:
+    contents = (bytes([opcode]) + bytes(40) for opcode in range(256))
+    known = {packet.opcode for packet in map(read, contents) if packet is not None}
+    assert known == {*range(0x05, 0x0C), packets.ACKNOWLEDGE, packets.CONGESTION_NOTIFICATION}
+
+
 @given(st.integers(0, 1 << 40), st.integers(-(1 << 23) + 1, (1 << 23) - 1))
 def test_sequence_numbers_count_on_beyond_24_bits(near: int, distance: int) -> None:
     assert unwrapped((near + distance) % packets.PSN_COUNT, near) == near + distance

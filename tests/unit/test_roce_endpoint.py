@@ -3,6 +3,7 @@
 import os
 import random
 import select
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from model.fabric.transport import Congestion
 from traffic_gen.agents.roce import endpoint
 from traffic_gen.agents.roce.congestion import Window
 from traffic_gen.agents.roce.endpoint import Endpoint
+from traffic_gen.agents.roce.packets import FIRST_QUEUE_PAIR
 from traffic_gen.agents.transfers import Send
 
 # Of this process alone, as others run these tests, too: process ids are below 2**22 (proc(5)).
@@ -86,13 +88,23 @@ class Side:
         self.poller.close()
 
 
+def serve(sides: list[Side], is_done: Callable[[], object]) -> None:
+    """Serve both ends until all is done, for 20 s at most; close them."""
+    until_s = time.monotonic() + 20
+    while not is_done() and time.monotonic() < until_s:
+        for side in sides:
+            side.serve()
+    for side in sides:
+        side.close()
+
+
 def transfer(number: int, content: bytes) -> Send:
     send = Send(number, 1, len(content), [], False, [], 0, -1, 0)
     send.payload = memoryview(content)
     return send
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1])
+@pytest.mark.parametrize(("loss", "full"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.3)])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -104,11 +116,14 @@ def transfer(number: int, content: bytes) -> Send:
     ],
 )
 def test_all_transfers_arrive_over_sockets(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], loss: float
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], loss: float, full: float
 ) -> None:
+    """Also by packets that find no room in their socket's buffer."""
     chance, send_parts = random.Random(5), endpoint.send_parts
 
     def lossy(*packet: Any) -> None:
+        if chance.random() < full:
+            raise BlockingIOError
         if chance.random() >= loss:
             send_parts(*packet)
 
@@ -119,14 +134,7 @@ def test_all_transfers_arrive_over_sockets(
     sides[0].endpoint.start(sides[0].waiting.pop(0))
     sides[0].endpoint.begin()
     sides[1].endpoint.tell_ready(0, 77)
-    until_s = time.monotonic() + 20
-    while len(sides[0].done) < len(contents) or not sides[0].readies:
-        for side in sides:
-            side.serve()
-        if time.monotonic() > until_s:
-            break
-    for side in sides:
-        side.close()
+    serve(sides, lambda: len(sides[0].done) == len(contents) and sides[0].readies)
     assert_samples_count_all(sides[0].endpoint)
     assert sides[0].readies == [77]
     assert sorted(sides[0].done) == list(range(len(contents)))
@@ -135,6 +143,44 @@ def test_all_transfers_arrive_over_sockets(
     )
     if loss:
         assert sides[0].endpoint.counts()[0] > 0
+
+
+def test_queue_pairs_have_numbers_and_source_ports_of_their_own() -> None:
+    """The last bits of source ports are all entropies in turn; both ends know both numbers."""
+    sides = [Side(rank, {"queue_pairs": 2, "ports": 4, "generation": 0}) for rank in (0, 1)]
+    for side in sides:
+        numbers, ports = side.endpoint.by_number, list[int]()
+        for pair in side.endpoint.sending():
+            ports += [sock.getsockname()[1] for sock in pair.socks]
+        assert [port % 8 for port in ports] == list(range(8))
+        assert len(side.endpoint.sockets()) == 1 + len(ports) == 9
+        assert len(numbers) == 4
+        assert all(FIRST_QUEUE_PAIR <= number < 1 << 24 for number in numbers)
+    here, there = (
+        {(number, pair.sender.queue_pair) for number, pair in side.endpoint.by_number.items()}
+        for side in sides
+    )
+    assert there == {(other, own) for own, other in here}
+    assert here.isdisjoint(there)
+    for side in sides:
+        side.close()
+    # Packets from before a reset have other numbers.
+    later = Side(0, {"queue_pairs": 2, "ports": 4, "generation": 1})
+    later.close()
+    assert later.endpoint.by_number.keys().isdisjoint(sides[0].endpoint.by_number)
+
+
+@pytest.mark.parametrize("codepoint", [endpoint.ECN_CAPABLE, endpoint.CONGESTION_EXPERIENCED])
+def test_the_sender_of_marked_packets_is_notified_once_in_an_interval(codepoint: int) -> None:
+    """Of 50 microseconds, a million times slower."""
+    sides = [Side(rank, {"congestion": "dcqcn", "slowdown": 1e6}) for rank in (0, 1)]
+    for pair in sides[0].endpoint.sending():
+        pair.sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, codepoint)
+    sides[0].endpoint.start(transfer(0, bytes(5000)))
+    serve(sides, lambda: sides[0].done)
+    assert sides[0].done == [0]
+    notified = sum(pair.notifications for pair in sides[0].endpoint.sending())
+    assert notified == (codepoint == endpoint.CONGESTION_EXPERIENCED)
 
 
 def test_every_congestion_control_is_one_of_its_own() -> None:
@@ -183,10 +229,7 @@ def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(endpoint, "send_parts", lambda *_: None)
     side = Side(0, {"retries": 2, "timeout_ns": 1e6})
     side.endpoint.start(transfer(0, b"lost"))
-    until_s = time.monotonic() + 20
-    while not side.failures and time.monotonic() < until_s:
-        side.serve()
-    side.close()
+    serve([side], lambda: side.failures)
     assert side.failures == ["1, 0: no progress after 2 retries"]
     assert side.endpoint.counts() == (2, 0)
 
@@ -197,8 +240,5 @@ def test_any_number_of_transfers_may_leave_one_after_the_other() -> None:
     side = Side(0, {"window": 10**6, "transfers": 10**6})
     side.waiting = [transfer(number, b"short") for number in range(count)]
     side.endpoint.start(side.waiting.pop(0))
-    until_s = time.monotonic() + 20
-    while side.waiting and time.monotonic() < until_s:
-        side.serve()
-    side.close()
+    serve([side], lambda: not side.waiting)
     assert not side.waiting

@@ -256,6 +256,22 @@ def test_a_lost_nic_link_is_shared_by_the_others_of_its_domain_within_one_flow(
     assert spread(topology, without(topology, links=[link.name]), lost.domain) <= 1
 
 
+@given(DOMAINS, SIZES, st.integers(2, 5), st.integers(0, 3))
+def test_the_others_share_the_destinations_of_a_lost_spine_within_one(
+    y: int, x: int, spines: int, seed: int
+) -> None:
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, y, x, spines, seed))
+    lost, *others = topology.spine_switches
+    routings = Routing(topology), Routing(topology, without(topology, [lost]))
+    for switch in topology.rail_switches:
+        rail, moved = topology.switch_by_name[switch].rail, Counter[str]()
+        for gpu in (gpu for gpu in topology.gpus if gpu.rail != rail):
+            before, after = (routing.next_hop(switch, gpu) for routing in routings)
+            if before and after and before[0].receiver == lost:
+                moved[after[0].receiver] += 1
+        assert max(moved[one] for one in others) <= min(moved[one] for one in others) + 1
+
+
 def without_nics(topology: Topology, gpus: Iterable[Gpu]) -> Health:
     """The health of a fabric in which these GPUs have lost all their NIC links."""
     return without(topology, links=[k.name for gpu in gpus for k in topology.nic_links(gpu)])

@@ -32,6 +32,7 @@ from model.training.layer import (
     optimized_parameters,
 )
 from model.training.search import Freedom, best
+from model.training.steps import stage_order
 from model.training.strategy import (
     ANY,
     Strategy,
@@ -525,7 +526,18 @@ def test_interleaving_shortens_the_bubble_and_stores_more() -> None:
     job = job_of(SMALL, 8, 64)
     plain, woven = (evaluate(job, Strategy(1, 4, 2, v, 1, 1, 4, 2)) for v in (1, 2))
     assert woven.terms.bubble == pytest.approx(plain.terms.bubble / 2)
-    assert woven.memory_bytes > plain.memory_bytes
+    # By the order of a first stage's passes: the most microbatches that have not come back.
+    passes = [stage_order(0, 4, 32, v) for v in (1, 2)]
+    most = [max(np.cumsum([1 if one.forward else -1 for one in order])) for order in passes]
+    stored = SMALL.layers / 4 * layer_activations(job, plain.strategy) * (most[1] / 2 - most[0])
+    assert woven.memory_bytes - plain.memory_bytes == pytest.approx(stored)
+
+
+def test_full_recomputation_stores_the_input_of_each_layer() -> None:
+    """2sbh bytes (arXiv 2205.05198, section 5)."""
+    job = replace(job_of(SMALL, 8, 64), recomputation=Recomputation.FULL)
+    stored = layer_activations(job, Strategy(1, 4, 2, 1, 1, 1, 4, 2))
+    assert stored == 2 * SMALL.sequence * SMALL.hidden
 
 
 @pytest.mark.parametrize("name", names())
@@ -769,6 +781,10 @@ def test_the_loss_and_the_optimizer_stream_through_memory() -> None:
     alone = Strategy(1, 1, 1, 1, 2, 1, 1, 1)
     moved = 42 * SMALL.parameters / gpu.streaming_bandwidth
     assert optimizer_s(job, alone) == pytest.approx(moved)
+    # Gradients and weights of 16 bits to the host and back; gradients become zero on the GPU.
+    host_s = 38 / gpu.host_memory_bandwidth + (2 + 2) / gpu.host_link + 4 / gpu.streaming_bandwidth
+    offloaded_s = optimizer_s(replace(job, offload=True), alone)
+    assert offloaded_s == pytest.approx(SMALL.parameters * host_s)
 
 
 def test_a_strategy_without_recomputation_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
