@@ -296,7 +296,8 @@ def _excess(case: Case, spec: FabricSpec) -> str:
 def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
     """Append its marks to the name of each case, one by one, if cases of its name differ in it.
 
-    Different tasks whose marks are equal, as matrices of equal sums, have their workloads' numbers.
+    Different tasks whose marks are equal, as matrices of equal sums, have the numbers of the first
+    workloads with them.
     """
     named = list(cases)
     for which in (0, 1):
@@ -306,12 +307,12 @@ def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
         for number, case in enumerate(named):
             if (mark := case.marks[which]) and len(known[case.name]) > 1:
                 named[number] = replace(case, name=f"{case.name}/{mark}")
-    tasks = defaultdict[str, set[Task]](set)
+    first = defaultdict[str, dict[Task, int]](dict)
     for case in named:
-        tasks[case.name].add(case.task)
+        first[case.name].setdefault(case.task, case.workload)
     return tuple(
-        replace(case, name=f"{case.name}/workload-{case.workload}")
-        if len(tasks[case.name]) > 1
+        replace(case, name=f"{case.name}/workload-{first[case.name][case.task]}")
+        if len(first[case.name]) > 1
         else case
         for case in named
     )

@@ -35,7 +35,7 @@ def _longest_pause(case: Result) -> str:
 
 
 EXECUTIONS: Columns = (
-    ("counted", lambda case: f"{len(case['measured_s']['values'])}"),
+    ("counted", if_whole(lambda case: f"{len(case['measured_s']['values'])}")),
     ("disturbed", lambda c: f"{len(c['disturbed_s'])}" + ", all count" * c["disturbed_counted"]),
     ("median ±", if_whole(_median_within)),
     ("lost", lambda case: number_or_dash(case["fidelity"].get("lost"), ".1%")),

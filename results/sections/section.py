@@ -117,7 +117,7 @@ def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
 
 
 def if_whole(cell: Callable[[Result], str]) -> Callable[[Result], str]:
-    """A cell of a measured time; a dash if all executions broke off."""
+    """A cell of the executions that count; a dash if all broke off."""
     return lambda judged: "-" if judged.get("incomplete") else cell(judged)
 
 

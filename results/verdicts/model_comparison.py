@@ -182,7 +182,7 @@ def compare(
     if prediction.schedule_digest != schedule.digest:
         raise Mismatch(f"{name}: the prediction is for another schedule")
     executions = measured.executions
-    # With no complete repeat the case fails; times of the incomplete ones are still shown.
+    # With no complete repeat the case fails; times of the incomplete ones are still kept.
     complete_s = _complete_s(executions.repeats)
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
     parts = Breakdown.of(schedule, topology, executions.repeats, prediction)

@@ -34,6 +34,7 @@ from model.prediction.load import (
 )
 from model.prediction.machine import HopKind, Machine
 from model.prediction.network import OF_HB, healthy_network, networks_of, overlap
+from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
 from results.sections.section import Marked, Row, Section, human_seconds
@@ -172,11 +173,11 @@ def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
 
 
 def idle_spines(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence for each fabric with spine switches that no destination takes."""
+    """Yield a sentence for each fabric with spine switches that carry no data without faults."""
     for spec in scenario.fabrics:
         if spec.has_spines and (used := spec.most_spines_used) < spec.nic.spines:
-            count = f"at most {used} of {spec.nic.spines} spine switches carry data"
-            yield f"{spec.kind}: {count}, as {spec.domains} domains take them in turn."
+            count = f"without faults, at most {used} of {spec.nic.spines} spine switches carry data"
+            yield f"{spec.kind}: {count}, taken in turn by {counted(spec.domains, 'domain')}."
 
 
 @lru_cache(maxsize=64)

@@ -263,8 +263,9 @@ def test_matrices_of_equal_sizes_are_told_apart_by_their_workloads() -> None:
     scenario = load(LIBRARY / "quickstart.yaml", [fabric, f"workloads=[{one}, {other}]"])
     names = [case.name for case in scenario.cases]
     assert [name.rpartition("/")[2] for name in names] == ["workload-0", "workload-1"]
-    with pytest.raises(InputError, match="/direct/matrix is defined twice"):
-        load(LIBRARY / "quickstart.yaml", [fabric, f"workloads=[{one}, {one}]"])
+    for entries, name in ((f"{one}, {one}", "matrix"), (f"{one}, {one}, {other}", "workload-0")):
+        with pytest.raises(InputError, match=f"/{name} is defined twice"):
+            load(LIBRARY / "quickstart.yaml", [fabric, f"workloads=[{entries}]"])
 
 
 def test_a_scenario_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:

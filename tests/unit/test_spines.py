@@ -95,10 +95,11 @@ def test_no_more_spine_switches_carry_data_than_is_said(
 
 
 def test_idle_spine_switches_are_told() -> None:
-    told = (
-        "rail-optimized: at most 4 of 64 spine switches carry data, as 4 domains take them in turn."
-    )
-    assert told in notes(loaded({"spines": 64}))
+    for domains, named in ((4, "4 domains"), (1, "1 domain")):
+        (told,) = idle_spines(scenario := loaded({"spines": 64, "domains": domains}))
+        assert f"without faults, at most {domains} of 64 spine switches carry data" in told
+        assert told.endswith(f"by {named}.")
+        assert told in notes(scenario)
     assert not list(idle_spines(loaded({"spines": 4})))
     assert not list(idle_spines(loaded({"spines": 64, "spine_selection": "hash"})))
 
