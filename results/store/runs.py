@@ -57,7 +57,7 @@ SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
 # Characters of a cause that the block of a small file has room for, in JSON: 4 KiB.
-IN_A_BLOCK = 600
+IN_A_BLOCK = 300
 # The phases of a case with faults.
 PHASES = BASELINE, DURING, DEGRADED, RECOVERED = "baseline", "during_fault", "degraded", "recovered"
 # The form of the ids of `new_run_id`.
