@@ -4,9 +4,10 @@ import warnings
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
-with warnings.catch_warnings():  # Eventlet and Ryu are old
+# Eventlet and Ryu are old; eventlet would warn at each fork of other tests.
+with warnings.catch_warnings(), patch("os.register_at_fork"):
     warnings.simplefilter("ignore")
     import eventlet.wsgi
 
