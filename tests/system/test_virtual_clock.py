@@ -21,8 +21,8 @@ from tests.results import assert_right
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 # Another program or package moves every phase, as another seed does: three seeds differed by
-# 0.03 %, four states of the program by 0.09 %.
-WITHIN = 0.002
+# 0.03 %, four states of the program by 0.09 %, Debian 13's Python and kernel by 0.21 %.
+WITHIN = 0.004
 # What contends depends on phases more: 16 executions by four seeds lay within 0.6 %.
 CONTENDED_WITHIN = 0.01
 MODELED_WITHIN = 1e-4
