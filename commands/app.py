@@ -26,7 +26,7 @@ from typer.main import get_command
 from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
 from linux.machine.resources import of_the_machine
 from linux.processes.interruptions import end_program, is_ending
-from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
+from model.errors import EXIT_INTERRUPTED, InputError, Interrupted, Problem, RailbedError
 
 HELP = ["--help", "-h"]
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
@@ -145,7 +145,8 @@ def main() -> NoReturn:
         _die_unread(stdout)
         _end(_usage_or_bug(broken), EXIT_EMULATION_FAILED)
     except RailbedError as error:
-        _end(str(error), error.exit_code)
+        shown = Interrupted(error) if is_ending() and not isinstance(error, Interrupted) else error
+        _end(str(shown), shown.exit_code)
     except Exception as error:
         if not is_ending():
             _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))

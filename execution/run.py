@@ -27,7 +27,7 @@ from linux.machine.resources import full, of_the_machine
 from linux.processes.interruptions import is_ending
 from linux.processes.lifetime import first_line
 from linux.processes.run_lock import RUNS
-from model.errors import EmulationError, InputError, RailbedError
+from model.errors import EmulationError, InputError, Interrupted, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from results.store.records import report_bug, write_json
@@ -234,6 +234,11 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        if is_ending() or isinstance(error, KeyboardInterrupt):
+            _record(folder, INTERRUPTED)
+            if isinstance(error, RailbedError):
+                raise Interrupted(error) from error
+            raise KeyboardInterrupt from error
         # What ends meanwhile may have made the folder again; a store that is refused never had one.
         failed = isinstance(error, Exception) and not isinstance(error, InputError)
         if failed and not (folder.path / "state.json").exists():
@@ -245,12 +250,8 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
             # The virtual clock's machine ends with its folders: outside, the copy is named.
             where = "" if in_virtual_clock() else f"\nThe records until then are in {folder.path}."
             raise EmulationError(f"{cause}{where}") from error
-        is_bug = isinstance(error, Exception) and not isinstance(error, RailbedError)
-        if isinstance(error, KeyboardInterrupt) or (is_bug and is_ending()):
-            _record(folder, INTERRUPTED)
-            raise KeyboardInterrupt from error
         _record(folder, f"{type(error).__name__}: {error}")
-        if isinstance(error, Exception) and is_bug:
+        if isinstance(error, Exception) and not isinstance(error, RailbedError):
             raise report_bug(error, folder.path) from error
         raise
 

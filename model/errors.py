@@ -5,6 +5,7 @@ A failed expectation is a result, not an error: the command line exits with 1.
 RailbedError
 ├── InputError          2   a scenario or an argument is wrong
 ├── NotReady            3   this machine lacks something
+├── Interrupted       130   something failed after a signal had asked the program to end
 └── EmulationError      4   something died or did not come up
     └── OutOfTolerance  4   a link, measured in isolation, is not as specified
 """
@@ -73,6 +74,17 @@ class NotReady(RailbedError):
     """The machine lacks something; the message names a remedy if there is one."""
 
     exit_code = 3
+
+
+class Interrupted(RailbedError):
+    """A failure after a signal had asked the program to end: nothing else is begun."""
+
+    exit_code = EXIT_INTERRUPTED
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            f"interrupted; then {error}\n(`sudo ./railbed clean` removes what is left)"
+        )
 
 
 class EmulationError(RailbedError):

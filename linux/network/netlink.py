@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from linux.network.socket_options import SO_RCVBUFFORCE
+from linux.processes.interruptions import uninterrupted
 from model.errors import EmulationError
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -96,12 +97,13 @@ class NetlinkSocket:
         """
         left = iter(requests)
         while some := list(islice(left, REQUESTS_A_CALL)):
-            self.sock.send(b"".join(message for _, message in some))
             codes: list[int] = []  # the kernel answers each request, in their order
-            while len(codes) < len(some):
-                answer = self._answer()
-                places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
-                codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
+            with uninterrupted():  # an answer left unread would be the next request's
+                self.sock.send(b"".join(message for _, message in some))
+                while len(codes) < len(some):
+                    answer = self._answer()
+                    places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
+                    codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
             for (what, _), code in zip(some, codes, strict=True):
                 if code and -code != but_for:
                     raise Refused(what, -code)
@@ -112,8 +114,12 @@ class NetlinkSocket:
         except BlockingIOError:
             raise EmulationError(f"netlink: no answer within {ANSWER_S} s") from None
 
-    def dump(self, asked: bytes) -> Iterator[bytes]:
-        """Send a dump request and yield the parts of its answer."""
+    def dump(self, asked: bytes) -> list[bytes]:
+        """Send a dump request and return the parts of its answer."""
+        with uninterrupted():  # the kernel refuses a request before the last dump was read
+            return list(self._dump(asked))
+
+    def _dump(self, asked: bytes) -> Iterator[bytes]:
         self.sock.send(asked)
         while True:
             answer = self._answer()

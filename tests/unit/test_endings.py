@@ -326,19 +326,33 @@ def test_an_interruption_before_the_command_listens_has_no_traceback() -> None:
 ENDED_IN_A_LIBRARY = """
 import os, signal, sys
 from commands import app as commands
+from model.errors import EmulationError
 
 def command(*_, **__):
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     except KeyboardInterrupt:
-        raise RuntimeError("of a library")
+        raise {error}
 
 commands.app = command
 commands.main()
 """
 
 
-def test_an_error_of_a_library_that_was_interrupted_is_no_bug() -> None:
-    done = executed(ENDED_IN_A_LIBRARY)
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("RuntimeError('of a library')", "interrupted; everything was taken down\n"),
+        (
+            "EmulationError('process 7: did not end')",
+            "interrupted; then process 7: did not end\n"
+            "(`sudo ./railbed clean` removes what is left)\n",
+        ),
+    ],
+)
+def test_an_error_after_an_interruption_is_neither_a_bug_nor_a_failure(
+    error: str, told: str
+) -> None:
+    done = executed(ENDED_IN_A_LIBRARY.format(error=error))
     assert done.returncode == EXIT_INTERRUPTED
-    assert done.stderr == "railbed: interrupted; everything was taken down\n"
+    assert done.stderr == f"railbed: {told}"

@@ -1,6 +1,7 @@
 """Messages of rtnetlink as bytes, against those of pyroute2."""
 
 import socket
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -21,6 +22,7 @@ from linux.network.netlink import (
     messages_in,
     taken_down,
 )
+from linux.processes.interruptions import interrupt
 
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}
@@ -129,6 +131,32 @@ def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) 
 def test_the_kernel_tells_of_the_loopback() -> None:
     """Reading needs no privilege."""
     netlink = NetlinkSocket()
+    assert ("lo", 1) in [(name, index) for name, index, *_ in netlink.interfaces()]
+    netlink.close()
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        lambda netlink: list(netlink.interfaces()),
+        lambda netlink: netlink.send([("no interface", taken_down(0))]),
+    ],
+)
+def test_an_interruption_waits_for_the_answer(
+    exchange: Callable[[NetlinkSocket], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer left unread would be the next request's; an unread dump forbids the next."""
+    netlink = NetlinkSocket()
+    answer = netlink._answer
+
+    def interrupted() -> bytes:
+        monkeypatch.undo()
+        interrupt(KeyboardInterrupt())
+        return answer()
+
+    monkeypatch.setattr(netlink, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        exchange(netlink)
     assert ("lo", 1) in [(name, index) for name, index, *_ in netlink.interfaces()]
     netlink.close()
 

@@ -22,7 +22,7 @@ from execution import run as execution
 from execution.cases.progress import SILENT
 from execution.run import environment, recording_early_end
 from linux.files import user_files
-from model.errors import EmulationError, InputError
+from model.errors import EXIT_INTERRUPTED, EmulationError, InputError, Interrupted
 from model.sweep import CLOCK_VARIABLE
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
@@ -103,6 +103,20 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
         raise error
     assert read_state(folder.path)["cause"] == "interrupted"
     assert not (folder.path / REPORT).exists()
+
+
+def test_what_fails_after_an_interruption_is_told_and_no_next_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands go on with the next run after an `EmulationError`."""
+    monkeypatch.setattr("execution.run.is_ending", lambda: True)
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    told = "interrupted; then process 7: did not end\n.*railbed clean"
+    with pytest.raises(Interrupted, match=told) as raised, recording_early_end(folder):
+        raise EmulationError("process 7: did not end")
+    assert raised.value.exit_code == EXIT_INTERRUPTED
+    assert not isinstance(raised.value, EmulationError)
+    assert read_state(folder.path)["cause"] == "interrupted"
 
 
 @pytest.mark.parametrize(
