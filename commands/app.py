@@ -151,6 +151,8 @@ def main() -> NoReturn:
         if not is_ending():
             _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
         exit_code = EXIT_INTERRUPTED
+    finally:
+        _ignore_endings()  # what ends already is not interrupted
     if exit_code == EXIT_INTERRUPTED:
         _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
     sys.exit(exit_code)
@@ -293,6 +295,10 @@ def _end(message: str, exit_code: int) -> NoReturn:
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
     """Take everything down; further signals do not disturb that."""
+    _ignore_endings()
+    end_program()
+
+
+def _ignore_endings() -> None:
     for number in ENDINGS:
         signal.signal(number, lambda *_: None)
-    end_program()

@@ -356,3 +356,16 @@ def test_an_error_after_an_interruption_is_neither_a_bug_nor_a_failure(
     done = executed(ENDED_IN_A_LIBRARY.format(error=error))
     assert done.returncode == EXIT_INTERRUPTED
     assert done.stderr == f"railbed: {told}"
+
+
+def test_an_interruption_of_the_end_changes_nothing() -> None:
+    program = (
+        "import atexit, os, signal, sys, commands.app as commands\n"
+        "from linux.processes.interruptions import repeat_swallowed\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "repeat_swallowed()\n"
+        "sys.argv = ['railbed', '--version']\n"
+        "commands.main()"
+    )
+    done = executed(program)
+    assert (done.returncode, done.stderr) == (0, "")
