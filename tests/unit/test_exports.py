@@ -47,6 +47,7 @@ workloads:
 """
 
 PLACES = "out_of_place", "in_place"
+SUMMED_UP = "out_of_bounds", "average_bus_bandwidth"
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,7 @@ def test_a_table_of_nccl_tests(run: Path, tmp_path: Path) -> None:
     found = json.loads(document.read_text())
     assert [row["size"] for row in found["results"]] == [4_000_000, 8_000_000]
     assert {row[place]["nwrong"] for row in found["results"] for place in PLACES} == {None}
+    assert [found[of]["okay"] for of in SUMMED_UP] == ["true", "unchecked"]
     busbw = [case["busbw_gbyte_per_s"] for case in cases.values()]
     assert found["average_bus_bandwidth"]["bandwidth"] == pytest.approx(sum(busbw) / 2)
 
