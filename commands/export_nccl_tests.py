@@ -106,7 +106,8 @@ def _object(name: str, cases: Sequence[Case]) -> dict[str, Any]:
         "name": name,
         "ranks": cases[0]["gpus"],
         "results": [_row(case) for case in cases],
-        "out_of_bounds": {"count": 0, "okay": True},
+        # A word, as `jsonBool` in src/util.cu writes it.
+        "out_of_bounds": {"count": 0, "okay": "true"},
         "average_bus_bandwidth": {"bandwidth": _average(cases), "okay": "unchecked"},
     }
 

@@ -109,13 +109,16 @@ def _written(place: Path, content: bytes) -> Path:
 
 
 def cases_that_ran(run: Path) -> Iterator[Ran]:
-    """Yield the cases of a complete run without faults; raise `InputError` if it has none."""
+    """Yield the cases without faults with a complete execution; raise `InputError` without any."""
     result = read_result(run)
-    if result.get("cases") == []:
-        raise InputError(Problem(str(run), "needs a case without faults", "use --format json"))
+    with reading(run):
+        cases = [case for case in result["cases"] if not case.get("incomplete")]
+    if not cases:
+        what = "needs a complete execution of a case without faults"
+        raise InputError(Problem(str(run), what, "use --format json"))
     data, scenario = read_run(run), load(run / "scenario.yaml")
     with reading(run):
-        for case in result["cases"]:
+        for case in cases:
             name = case["case"]
             yield Ran(folder_name(name), _steps(run, scenario, case), data.cases[name].median)
 

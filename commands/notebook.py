@@ -27,7 +27,7 @@ from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
 from model.sweep import VIRTUAL
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from results.store.tables import JUDGED_TABLES, RAW_TABLES, judged_rows, read_table
+from results.store.tables import JUDGED_TABLES, RAW_TABLES, TEXT, judged_rows, read_table
 from scenarios.library_files import scenario_file
 from scenarios.load import load as load_scenario
 from scenarios.planning.machine_profile import machine_by
@@ -66,8 +66,8 @@ class StoredRun:
         """
         if name in JUDGED_TABLES:
             rows = judged_rows(self.result)[name]
-            columns = JUDGED_TABLES[name]
-            return {column: _column([row[column] for row in rows]) for column in columns}
+            columns = JUDGED_TABLES[name].items()
+            return {key: _column([row[key] for row in rows], kind) for key, kind in columns}
         if name not in _RAW:
             raise InputError(Problem(f"table {name!r}", f"must be one of {', '.join(TABLES)}"))
         return read_table(self.folder, _RAW[name])
@@ -79,9 +79,9 @@ class StoredRun:
         return completion(self.result["cases"]).figure
 
 
-def _column(values: Sequence[Any]) -> NDArray[Any]:
-    """An array of values: of numbers if all values are numbers, else of objects."""
-    if any(isinstance(value, list | str) for value in values):
+def _column(values: Sequence[Any], kind: str) -> NDArray[Any]:
+    """An array of values of a kind in SQL: of texts and lists, of objects, else of numbers."""
+    if kind.startswith(TEXT) or kind.endswith("[]"):
         column = np.empty(len(values), dtype=object)
         column[:] = values
         return column

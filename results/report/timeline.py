@@ -23,8 +23,9 @@ from results.store.runs import DEGRADED, DURING, RECOVERED
 Event = dict[str, Any]
 RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
 EXECUTIONS, STEPS = 1, 2
-# Threads of a GPU: one for its waits, then lanes of slices that do not overlap.
-WAITS, SENDS, RECEIVES = 1, 100, 200
+# Threads of a GPU: one for its waits, then lanes of slices that do not overlap, as many as there
+# are transfers at once.
+WAITS, SENDS, RECEIVES = 1, 2, 2**30
 # Slices of an execution's time, for computed and for sampled link use.
 SLICES, SAMPLED_SLICES = 40, 200
 NS_PER_US = 1e3
@@ -35,6 +36,7 @@ def timeline(run: RunData) -> dict[str, Any]:
     if not run.cases:
         raise InputError(Problem(str(run.folder), "has no execution to show"))
     events = list(_events(run))
+    events += _thread_names(events)
     zero_ns = min(event["ts"] for event in events if "ts" in event)
     for event in events:
         if "ts" in event:
@@ -49,13 +51,10 @@ def _events(run: RunData) -> Iterator[Event]:
     names = {RUN: "run", FAULTS: "faults", CONTROLLER: "controller", LINKS: "links"}
     for process, name in names.items():
         yield _named("process_name", process, 0, name)
-    yield _named("thread_name", RUN, EXECUTIONS, "executions")
-    yield _named("thread_name", RUN, STEPS, "steps")
     # Every rank that any case has, by the GPU that has the rank at first.
     gpus = max((case.topology.job_gpus for case in run.cases.values()), key=len)
     for rank, gpu in enumerate(gpus):
         yield _named("process_name", FIRST_GPU + rank, 0, gpu.name)
-        yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
     for case in run.cases.values():
         spans = analysis.spans(case)
         for row in range(len(case.executions["number"])):
@@ -68,6 +67,15 @@ def _events(run: RunData) -> Iterator[Event]:
     for lane, span in zip(taken, spans_of_faults, strict=True):
         yield _slice(FAULTS, 1 + lane, *span)
     yield from _journals(run)
+
+
+def _thread_names(events: Sequence[Event]) -> Iterator[Event]:
+    """Yield the name of every thread that has slices."""
+    run = {EXECUTIONS: "executions", STEPS: "steps"}
+    for process, thread in sorted({(e["pid"], e["tid"]) for e in events if e["ph"] == "X"}):
+        of_gpu = "waits" if thread == WAITS else "sends" if thread < RECEIVES else "receives"
+        name = {RUN: run.get(thread, ""), FAULTS: "faults"}.get(process, of_gpu)
+        yield _named("thread_name", process, thread, name)
 
 
 def _event(kind: str, name: str, process: int, thread: int, **more: Any) -> Event:
@@ -207,7 +215,7 @@ def _use_of(
     before: dict[str, float] = {}
     percents = ([round(100 * share, 1) for share in way.tolist()] for way in shares.values())
     for moment, now in enumerate([*zip(*percents, strict=True), (0.0,) * len(shares)]):
-        values = dict(zip(shares, now, strict=True))
+        values = {f"{to} (%)": share for to, share in zip(shares, now, strict=True)}
         if values != before:
             ts = start_ns + round(moment * slice_ns)
             yield _event("C", link.name, LINKS, 0, ts=ts, args=values)

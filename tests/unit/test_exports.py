@@ -47,6 +47,7 @@ workloads:
 """
 
 PLACES = "out_of_place", "in_place"
+SUMMED_UP = "out_of_bounds", "average_bus_bandwidth"
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,7 @@ def test_a_table_of_nccl_tests(run: Path, tmp_path: Path) -> None:
     found = json.loads(document.read_text())
     assert [row["size"] for row in found["results"]] == [4_000_000, 8_000_000]
     assert {row[place]["nwrong"] for row in found["results"] for place in PLACES} == {None}
+    assert [found[of]["okay"] for of in SUMMED_UP] == ["true", "unchecked"]
     busbw = [case["busbw_gbyte_per_s"] for case in cases.values()]
     assert found["average_bus_bandwidth"]["bandwidth"] == pytest.approx(sum(busbw) / 2)
 
@@ -188,8 +190,23 @@ def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> No
 def test_a_run_of_faults_alone_is_refused(
     run: Path, tmp_path: Path, export: Callable[[Path, Path], list[Path]]
 ) -> None:
-    with only(run, []), pytest.raises(InputError, match="needs a case without faults"):
+    with only(run, []), pytest.raises(InputError, match="needs a complete execution of a case"):
         export(run, tmp_path)
+
+
+@pytest.mark.parametrize("export", [export_chakra, export_htsim])
+def test_a_case_that_broke_off_is_left_out(
+    run: Path, tmp_path: Path, export: Callable[[Path, Path], list[Path]]
+) -> None:
+    """As the records of crafted packets, of which some were lost."""
+    broken = shutil.copytree(run, tmp_path / run.name)
+    cases = json.loads((run / "result.json").read_text())["cases"]
+    (repeats,) = (broken / cases[0]["case"].replace("/", "_")).glob("repeats.json")
+    repeats.write_text(repeats.read_text().replace('"complete": true', '"complete": false'))
+    whole = export(run, tmp_path / "whole")
+    with only(broken, [{**cases[0], "incomplete": True}, *cases[1:]]):
+        left = export(broken, tmp_path / "left")
+    assert {file.name for file in left} == {f.name for f in whole if "pipeline" not in f.name}
 
 
 def test_each_generator_has_a_table_but_of_cases_whose_data_was_checked(

@@ -67,6 +67,10 @@ def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:
     assert cases["ratio"].dtype == np.float64
     assert cases["ratio"].tolist() == [case["ratio"] for case in RESULT["cases"]]
     assert {len(column) for column in cases.values()} == {len(RESULT["cases"])}
+    # A column without any value, too, is of its kind.
+    jobs = run.table("interference")
+    assert jobs["alone_s"].dtype == np.float64
+    assert {jobs[name].dtype for name in ("alone", "job", "verdict")} == {np.dtype("O")}
     with pytest.raises(InputError, match="must be one of cases, failures, "):
         run.table("nothing")
     assert "transfers" in TABLES

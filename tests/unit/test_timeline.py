@@ -61,7 +61,27 @@ def test_every_process_has_a_name(events: list[dict[str, Any]]) -> None:
     assert {event["pid"] for event in events} == named
 
 
+def test_every_thread_with_slices_has_one_name(events: list[dict[str, Any]]) -> None:
+    of = [(e["pid"], e["tid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"]
+    names = {(process, thread): name for process, thread, name in of}
+    assert len(names) == len(of)
+    slices = [event for event in events if event["ph"] == "X"]
+    words = {event["name"].split()[0]: names[event["pid"], event["tid"]] for event in slices}
+    assert words.items() >= {"to": "sends", "from": "receives", "step": "steps"}.items()
+
+
 def test_slices_of_a_thread_do_not_overlap(events: list[dict[str, Any]]) -> None:
+    require_apart(events)
+
+
+def test_a_gpu_may_send_to_hundreds_at_once(run: RunData) -> None:
+    name, case = next(iter(run.cases.items()))
+    many = {key: np.repeat(column, 150) for key, column in case.transfers.items()}
+    crowded = timeline(replace(run, cases={name: replace(case, transfers=many)}))
+    require_apart(crowded["traceEvents"])
+
+
+def require_apart(events: list[dict[str, Any]]) -> None:
     slices = sorted(
         (e["pid"], e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"
     )
@@ -141,7 +161,7 @@ def test_the_controller_and_the_faults_are_there(
 
 
 def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, Any]]) -> None:
-    used = [event for event in events if event["ph"] == "C" and "up" in event["args"]]
+    used = [event for event in events if event["ph"] == "C" and "up (%)" in event["args"]]
     shares = [share for event in used for share in event["args"].values()]
     assert {event["pid"] for event in used} == {LINKS}
     links = {link.name for case in run.cases.values() for link in case.topology.links}
@@ -158,7 +178,7 @@ def test_links_under_a_fault_are_used_as_sampled(
         begin_us = (int(case.executions["start_ns"].min()) - first_ns) / 1e3
         for link in case.topology.links:
             used = [
-                (event["ts"] - begin_us, event["args"]["up"])
+                (event["ts"] - begin_us, event["args"]["up (%)"])
                 for event in events
                 if event["name"] == link.name and begin_us <= event["ts"] <= begin_us + 2e6
             ]
