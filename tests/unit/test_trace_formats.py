@@ -1,5 +1,6 @@
 """Text formats of traces: what a sample of each means, and what is refused, with its line."""
 
+from math import prod
 from pathlib import Path
 from unittest.mock import patch
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.fabric.job_grid import JobGrid
+from model.training.steps import stage_order
 from model.workload.trace import Action, Trace
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
@@ -16,6 +18,7 @@ from tests.unit.pytorch_files import call, communication, kineto, operators
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below, same
 from traffic_gen.traces.formats import msccl
+from traffic_gen.traces.formats.aicb_iteration import Strategy
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import FORMATS, read_trace, trace_in
 from traffic_gen.traces.replay import Replay
@@ -24,6 +27,7 @@ SAMPLES = {
     path.name: path.read_text() for path in sorted((LIBRARY / "traces").iterdir()) if path.is_file()
 }
 GIVEN = Defaults(4, 64_000_000)
+NOTHING: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
 OURS = Path(__file__).parents[1] / "samples" / "traces"
 IN_PLACE, REDUCE, CONNECTIONS = (
     (OURS / name).read_text() for name in ("in-place.xml", "reduce-in-place.xml", "connections.cm")
@@ -96,6 +100,10 @@ def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
     told = ("room of 1 receive for more bytes than are sent",)
     assert trace_in([larger]).left_out == told
+    sends = b"a: send 1b to 1 cpu 0\nb: send 1b to 1 nic 1\nb irequires a\n}\nrank 1 {\n"
+    placed = b"num_ranks 2\nrank 0 {\n%srecv 1b from 0\nrecv 1b from 0\n}\n" % sends
+    (said,) = trace_in([placed]).left_out
+    assert said == "processors of messages, and interfaces, in 2 statements"
     begun = b"num_ranks 2\nrank 0 {\na: calc 1\ncalc 1%s\nb: calc 1 cpu 2\nb irequires a\n}\n"
     (said,) = trace_in([begun % b""]).left_out
     assert said.startswith("turns of 1 calculation at whose start (irequires) others start")
@@ -220,6 +228,77 @@ def pipelined(pp: int, ga: int, vpp: int, *, named: bool = True) -> Trace:
     return trace_in([f"{header}{rows.count(chr(10))}\n{rows}".encode()])
 
 
+def timed_layers(*names: str) -> str:
+    """A layer of each name, whose three passes take times of their own, in nanoseconds."""
+    passes = [" NONE 0 ".join(f"{3 * n + of_pass + 2}" for of_pass in range(3)) for n in range(99)]
+    rows = zip(names, passes, strict=False)
+    return "".join(f"{name} -1 {times} NONE 0 0\n" for name, times in rows)
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.booleans())
+def test_a_stage_of_aicb_computes_its_layers_in_the_order_of_its_passes(
+    pp: int, ga: int, vpp: int, size: int, is_named: bool
+) -> None:
+    """Layers around the microbatches come once, before and behind them; those of a part in turn."""
+    in_turn = vpp if ga % pp == 0 else 1
+    block = ["embedding_layer" if is_named else "first", *["x", "y"] * 9][: vpp * size]
+    names = ["before"] * (ga + 1) + block * ga + ["behind"] * (ga > 1)
+    header = f"HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: {2 * pp} pp: {pp} vpp: {vpp} ga: {ga}"
+    text = f"{header} pp_comm: 8\n{len(names)}\n{timed_layers(*names)}"
+    trace = trace_in([text.encode()])
+    assert not any(one.startswith("division of the layers") for one in trace.left_out)
+    numbers = list(range(len(names)))
+    before, rest = numbers[: ga + 1], numbers[ga + 1 :]
+    if not is_named and ga == 1:
+        before, rest = [], numbers
+    each = len(rest) if ga == 1 else len(block)
+    for stage in range(pp):
+        wanted = [(layer, 0) for layer in before]
+        for one in stage_order(stage, pp, ga, in_turn):
+            layers = rest[one.microbatch * each :][:each]
+            part = np.array_split(layers, in_turn)[one.chunk].tolist()
+            wanted += [(n, 0) for n in part] if one.forward else backward(part)
+        wanted += [(layer, 0) for layer in rest[ga * each :]] + backward(rest[ga * each :])
+        wanted += backward(before)
+        computed = trace.seconds[trace.rank == 2 * stage + 1] * 1e9
+        assert np.rint(computed[computed > 0]).tolist() == [3 * n + p + 2 for n, p in wanted]
+    # Messages between two ranks follow each other.
+    last: dict[tuple[int, int], int] = {}
+    for node in np.flatnonzero(trace.kind == Action.SEND).tolist():
+        pair = int(trace.rank[node]), int(trace.peer[node])
+        assert pair not in last or last[pair] in trace.after_lists[node]
+        last[pair] = node
+
+
+def backward(layers: list[int]) -> list[tuple[int, int]]:
+    return [(layer, number) for layer in reversed(layers) for number in (1, 2)]
+
+
+@settings(max_examples=20)
+@given(st.tuples(*[st.integers(1, 3)] * 4))
+def test_the_groups_of_aicb_are_the_ranks_that_differ_in_one_degree(
+    degrees: tuple[int, int, int, int],
+) -> None:
+    """Ranks are numbered by tensor rank, then expert, then data rank, then stage."""
+    stages, _, expert, tensor = degrees
+    strategy = Strategy(False, prod(degrees), tensor, expert, stages, 1, 1, 8, *NOTHING, False)
+    place = np.array(np.unravel_index(np.arange(prod(degrees)), degrees)).T.tolist()
+    for suffix, number, differ in (
+        ("_EP", 0, {2}),
+        ("_DP_EP", 1, {1}),
+        ("", 2, {1, 2}),
+        ("", 1, {3}),
+    ):
+        for stage in range(stages):
+            groups = strategy.groups(suffix, number, stage)[1]
+            assert sorted(sum(groups, ())) == list(strategy.ranks_of(stage))
+            for group in groups:
+                assert len(group) == prod(degrees[one] for one in differ)
+                for one in set(range(4)) - differ:
+                    assert len({place[rank][one] for rank in group}) == 1
+
+
 @settings(max_examples=20)
 @given(st.integers(2, 4), st.integers(1, 6), st.integers(1, 3))
 def test_aicb_stages_send_each_microbatch_on(pp: int, ga: int, vpp: int) -> None:
@@ -336,10 +415,17 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("layers.txt", ("pp: 1", "pp: 2"), ":1", "pp 2 needs pp_comm"),
         ("layers.txt", ("pp: 1", "pp: 0"), ":1", "pp must be a whole number from 1 on, got 0"),
         ("layers.txt", ("pp: 1", "ga: 2.5"), ":1", "ga must be a whole number from 1 on, got 2.5"),
+        ("layers.txt", ("pp: 1", "pp: 1 2"), ":1", "pp must have one number, got 2 numbers"),
         ("layers.txt", ("pp: 1", "pp: 4"), ":1", "4 ranks must be a multiple of 2 (tensor) times"),
         ("layers.txt", ("pp: 1", "pp: 1 pp: 1"), ":1", "duplicate key 'pp'"),
         ("layers.txt", ("checkpoints: 0", "checkpoints: 2 1"), ":1", "checkpoints must have 2"),
         ("layers.txt", ("checkpoints: 0", "checkpoints: 1 3"), ":1", "checkpoints must be layers"),
+        (
+            "layers.txt",
+            ("pp: 1 all_gpus: 4 checkpoints: 0", "pp: 2 pp_comm: 8 all_gpus: 4 checkpoints: 1 1"),
+            ":1",
+            "checkpoints cannot be combined with pp above 1",
+        ),
         ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks must be a multiple of 3"),
         ("layers.txt", ("HYBRID_", "DATA_"), ":1", "unknown strategy"),
         ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
@@ -364,6 +450,8 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ("</algo>", ""), ":48", "is not XML"),
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
         ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "step 's' needs a peer"),
+        ("ring-all-gather.xml", ('step s="1"', 'step s="2"'), ":6", "must be step 1 of its block"),
+        ("ring-all-gather.xml", ('gpu id="1"', 'gpu id="0"'), ":14", "duplicate GPU 0"),
         ("ring-all-gather.xml", ('depid="-1"', 'depid="7"'), ":5", "depends on unknown step -1"),
         ("ring-all-gather.xml", ('deps="-1"', 'deps="1"'), ":5", "deps 1 without depid"),
         ("ring-all-gather.xml", ('inplace="0"', 'inplace="true"'), ":2", "inplace must be 0 to 1"),
@@ -540,6 +628,29 @@ def test_an_all_gather_in_place_has_its_input_in_its_output() -> None:
     assert trace_in([IN_PLACE.encode()], GIVEN).total_bytes == 64_000_000
     with pytest.raises(Malformed, match=r"reads 2 of buffer 'o' of GPU 0 before it is written"):
         trace_in([IN_PLACE.replace('srcoff="0"', 'srcoff="2"', 1).encode()], GIVEN)
+
+
+def test_shards_in_place_are_in_the_input_of_their_rank() -> None:
+    """The first rank's share of a Scatter is there; one that is summed up there is its output."""
+    second = step("s").replace('srcoff="0"', 'srcoff="1"')
+    scattered = algorithm("scatter", 2, block(0, 1, -1, second), block(0, -1, 0, step("r")))
+    with pytest.raises(Malformed, match="scatter: GPU 0 ends with nothing at 0 of its output"):
+        trace_in([scattered], GIVEN)
+    assert trace_in([scattered.replace(b'inplace="0"', b'inplace="1"')], GIVEN).total_bytes
+    for name, shift in (("o", 0), ("i", 0), ("i", 1)):
+        gpus = []
+        for rank in (0, 1):
+            sent = step("s").replace('srcoff="0"', f'srcoff="{1 - rank}"')
+            summed = step("rrc", "i", name).replace('srcoff="0"', f'srcoff="{rank}"')
+            place = 0 if name == "o" else (rank + shift) % 2
+            summed = summed.replace('dstoff="0"', f'dstoff="{place}"')
+            gpus.append(block(0, 1 - rank, -1, sent) + block(1, -1, 1 - rank, summed))
+        text = algorithm("reducescatter", 2, *gpus).replace(b'inplace="0"', b'inplace="1"')
+        if shift:
+            with pytest.raises(Malformed, match="unordered access"):
+                trace_in([text], GIVEN)
+        else:
+            assert trace_in([text], GIVEN).total_bytes == 64_000_000
 
 
 def test_text_behind_an_msccl_algorithm_is_no_step() -> None:
