@@ -11,14 +11,13 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
 from model.workload.schedule import Steps, WorkSteps
-from model.workload.trace import Trace
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import accepts, spec
 from tests.unit.traces import traces
@@ -30,30 +29,40 @@ from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 RANKS = 4
-SHAPES = [(2, 2), (1, 4), (4, 1), (1, 3)]
-# The last of these are larger than the buffers of a connection.
-SIZES = [64, 40_000, 1_000_000]
 ADDRESSES = {(source, to, 0): f"127.0.0.{to + 1}" for source, to in product(range(RANKS), repeat=2)}
-FEW = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# The last one is larger than the buffers of a connection.
+SIZES = [64, 40_000, 1_000_000]
+TASKS = [
+    SizedCollective(*named, shape, size_bytes)
+    for named, shape, size_bytes in product(ALGORITHMS, [(2, 2), (1, 4), (4, 1), (1, 3)], SIZES)
+    if accepts(named, *shape)
+]
+
+
+@st.composite
+def any_steps(draw: st.DrawFn) -> Steps:
+    """A collective, whose result is checked, or the replay of a trace, which computes, too."""
+    if draw(st.booleans()):
+        return draw(st.sampled_from(TASKS)).steps()
+    trace, rule, grid = draw(traces()), draw(st.sampled_from(PlacementRule)), JobGrid(1, RANKS)
+    return Replay(trace, "x", placed(rule, trace.ranks, grid), grid).steps()
 
 
 @pytest.fixture(scope="module")
 def sockets() -> Iterator[list[socket.socket]]:
     """The client's ends of the agents' sockets."""
     with ExitStack() as stack:
-        first = stack.enter_context(closing(socket.create_server((ADDRESSES[0, 0, 0], 0))))
-        port = first.getsockname()[1]
-        others = [ADDRESSES[0, rank, 0] for rank in range(1, RANKS)]
-        listeners = [first, *(socket.create_server((there, port)) for there in others)]
+        listeners = [socket.create_server((ADDRESSES[0, 0, 0], 0))]
+        port = listeners[0].getsockname()[1]
+        listeners += [socket.create_server((ADDRESSES[0, r, 0], port)) for r in range(1, RANKS)]
         stack.enter_context(patch.object(agent, "PORT", port))
         stack.enter_context(patch.object(client, "START_DELAY_NS", 10_000_000))
-        ours = []
-        for listener in listeners:
-            near, far = (stack.enter_context(closing(end)) for end in socket.socketpair())
-            stack.enter_context(closing(listener))
+        pairs = [socket.socketpair() for _ in listeners]
+        for listener, (near, far) in zip(listeners, pairs, strict=True):
+            for opened in (listener, near, far):
+                stack.enter_context(closing(opened))
             stack.enter_context(served(agent.Agent(far, listener), near))
-            ours.append(near)
-        yield ours
+        yield [near for near, _ in pairs]
 
 
 @contextmanager
@@ -81,99 +90,59 @@ def loaded(sockets: list[socket.socket], steps: Steps, window: int) -> AgentClie
     return agents
 
 
-def executed(sockets: list[socket.socket], steps: Steps, window: int) -> Iterator[Repeat]:
-    """Execute steps twice; the agents are loaded once."""
+@settings(max_examples=12)
+@given(any_steps(), st.sampled_from([1, 8]))
+def test_agents_execute_steps_in_order_with_the_right_result(
+    sockets: list[socket.socket], steps: Steps, window: int
+) -> None:
     agents = loaded(sockets, steps, window)
     for number in (1, 2):
         repeat = agents.run(steps, number, 20)
         assert (repeat.number, repeat.complete, repeat.errors) == (number, True, ())
-        yield repeat
+        require_order(steps, repeat, window)
 
 
 def require_order(steps: Steps, repeat: Repeat, window: int) -> None:
-    """Require that each step begins when its sender has seen all that it waits for."""
+    """Require that each step begins when its sender has seen the end of all that it waits for."""
     records, transfers = repeat.records, list(steps.transfers)
     sent, received = np.zeros((2, steps.gpus), np.int64)
     for step, record in zip(transfers, records, strict=True):
         assert (record.transfer, record.size_bytes) == (step.id, step.size_bytes)
         assert 0 <= record.started_ns <= record.sent_ns <= record.confirmed_ns
-        assert record.arrived_ns <= record.confirmed_ns
+        assert record.started_ns < record.arrived_ns <= record.confirmed_ns
         sent[step.source] += step.size_bytes
         received[step.destination] += step.size_bytes
         if step.ready is not None:
             assert record.started_ns >= records[step.ready].arrived_ns
-        for one in step.after:
-            earlier = transfers[one]
-            seen_ns = records[one].arrived_ns
-            if earlier.source == step.source:
-                seen_ns = seen_by_sender_ns(repeat, earlier, step, window)
-            assert record.started_ns >= seen_ns
-    assert repeat.sent_bytes == tuple(sent)
-    assert repeat.received_bytes == tuple(received)
+        for earlier in (transfers[one] for one in step.after):
+            # On one connection, none overtakes another.
+            in_turn = step.destination == earlier.destination and not step.is_compute
+            own_ns = "sent_ns" if window > 1 and in_turn else "confirmed_ns"
+            seen_ns = own_ns if earlier.source == step.source else "arrived_ns"
+            assert record.started_ns >= getattr(records[earlier.id], seen_ns)
+    assert (repeat.sent_bytes, repeat.received_bytes) == (tuple(sent), tuple(received))
     assert repeat.completion_s == max(record.arrived_ns for record in records) / 1e9
 
 
-def seen_by_sender_ns(repeat: Repeat, earlier: Transfer, step: Transfer, window: int) -> int:
-    """When a transfer is over for its sender: on one connection, none overtakes another."""
-    record = repeat.records[earlier.id]
-    overtakes = step.is_compute or step.destination != earlier.destination
-    return record.confirmed_ns if window == 1 or overtakes else record.sent_ns
-
-
-@FEW
-@given(
-    st.sampled_from(sorted(ALGORITHMS)),
-    st.sampled_from(SHAPES),
-    st.sampled_from(SIZES),
-    st.sampled_from([1, 8]),
-)
-def test_agents_execute_a_collective_with_the_right_result(
-    sockets: list[socket.socket],
-    named: tuple[str, str],
-    shape: tuple[int, int],
-    size_bytes: int,
-    window: int,
-) -> None:
-    assume(accepts(named, *shape))
-    steps = SizedCollective(*named, shape, size_bytes).steps()
-    for repeat in executed(sockets, steps, window):
-        require_order(steps, repeat, window)
-
-
-@FEW
-@given(traces(), st.sampled_from(PlacementRule), st.sampled_from([1, 8]))
-def test_agents_replay_a_trace_in_its_order(
-    sockets: list[socket.socket], trace: Trace, rule: PlacementRule, window: int
-) -> None:
-    grid = JobGrid(1, RANKS)
-    steps = Replay(trace, "x", placed(rule, trace.ranks, grid), grid).steps()
-    for repeat in executed(sockets, steps, window):
-        require_order(steps, repeat, window)
+def work(*steps: Transfer) -> WorkSteps:
+    transfers = Transfers.of(steps)
+    return WorkSteps(task="x", algorithm="x", gpus=RANKS, size_bytes=8, transfers=transfers)
 
 
 def test_agents_stop_what_is_aborted_and_go_on(sockets: list[socket.socket]) -> None:
     def gives_up(_since_start_s: float) -> float:
         raise Aborted
 
-    day = work([Transfer(0, 0, 0, 0, (), compute_ns=86_400 * 10**9)])
-    assert not loaded(sockets, day, window=8).run(day, 1, 100_000, gives_up).complete
-    sent = work([Transfer(0, 1, 0, 8, ())])
-    assert [repeat.received_bytes for repeat in executed(sockets, sent, 8)] == [(8, 0, 0, 0)] * 2
-
-
-def work(steps: list[Transfer]) -> WorkSteps:
-    transfers = Transfers.of(steps)
-    return WorkSteps(task="x", algorithm="x", gpus=RANKS, size_bytes=8, transfers=transfers)
+    day, sent = work(Transfer(0, 0, 0, 0, (), compute_ns=86_400 * 10**9)), Transfer(0, 1, 0, 8, ())
+    assert not loaded(sockets, day, 8).run(day, 1, 100_000, gives_up).complete
+    assert loaded(sockets, work(sent), 8).run(work(sent), 2, 20).received_bytes == (8, 0, 0, 0)
 
 
 def test_an_agent_ends_with_its_client() -> None:
     """Nothing outlives a run that was killed."""
     near, far = socket.socketpair()
-    with (
-        far,
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        served(agent.Agent(far, listener), near) as process,
-    ):
+    listener = socket.create_server(("127.0.0.1", 0))
+    with far, listener, served(agent.Agent(far, listener), near) as process:
         near.close()
         process.join(20)
         assert process.exitcode == 0
