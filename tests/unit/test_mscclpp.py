@@ -147,8 +147,11 @@ def test_blocks_of_a_group_share_a_range_and_meet_at_a_barrier() -> None:
 
         return [own(0), own(1)]
 
-    trace = read(plan("allgather", blocks, there="o", chunks=(1, 2, 1)))
-    assert sent(trace) == [SIZE // 4] * 4
+    written = plan("allgather", blocks, there="o", chunks=(1, 2, 1))
+    assert sent(read(written)) == [SIZE // 4] * 4
+    ops(written)[1].update(num_threadblocks=3)
+    with pytest.raises(Malformed, match="2 blocks come to this barrier, not equally often"):
+        read(written)
 
 
 def test_a_semaphore_orders_two_blocks() -> None:

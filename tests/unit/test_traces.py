@@ -324,6 +324,9 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
     (tmp_path / "pass.1.et").write_bytes(chakra_files(trace)[1][:-3])
     with pytest.raises(InputError, match=r"pass\.1\.et: byte \d+: ends within a message"):
         read_trace(tmp_path)
+    (tmp_path / "pass.1.et").write_text(GOAL)
+    with pytest.raises(InputError, match=r"pass\.1\.et: byte 0: must begin with metadata"):
+        read_trace(tmp_path)
     (tmp_path / "pass.1.et").unlink()
     with pytest.raises(InputError, match="file of rank 1 not found"):
         read_trace(tmp_path)
