@@ -2,11 +2,10 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import product
 from multiprocessing import get_context
-from multiprocessing.context import ForkProcess
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -50,36 +49,28 @@ def any_steps(draw: st.DrawFn) -> Steps:
 
 @pytest.fixture(scope="module")
 def sockets() -> Iterator[list[socket.socket]]:
-    """The client's ends of the agents' sockets."""
-    with ExitStack() as stack:
-        listeners = [socket.create_server((ADDRESSES[0, 0, 0], 0))]
-        port = listeners[0].getsockname()[1]
-        listeners += [socket.create_server((ADDRESSES[0, r, 0], port)) for r in range(1, RANKS)]
-        stack.enter_context(patch.object(agent, "PORT", port))
-        stack.enter_context(patch.object(client, "START_DELAY_NS", 10_000_000))
-        pairs = [socket.socketpair() for _ in listeners]
-        for listener, (near, far) in zip(listeners, pairs, strict=True):
-            for opened in (listener, near, far):
-                stack.enter_context(closing(opened))
-            stack.enter_context(served(agent.Agent(far, listener), near))
-        yield [near for near, _ in pairs]
+    """The client's ends of the agents' sockets; agents end with them, so none outlives a run."""
+    listeners = [socket.create_server((ADDRESSES[0, 0, 0], 0))]
+    port = listeners[0].getsockname()[1]
+    listeners += [socket.create_server((ADDRESSES[0, r, 0], port)) for r in range(1, RANKS)]
+    near, far = zip(*(socket.socketpair() for _ in listeners), strict=True)
 
+    def serve(rank: int) -> None:
+        for end in near:
+            end.close()
+        agent.Agent(far[rank], listeners[rank]).serve()
 
-@contextmanager
-def served(made: agent.Agent, near: socket.socket) -> Iterator[ForkProcess]:
-    """Let an agent serve the other end of its socket in a process of its own."""
-
-    def serve() -> None:
-        near.close()
-        made.serve()
-
-    process = get_context("fork").Process(target=serve, daemon=True)
-    process.start()
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.join()
+    fork = get_context("fork").Process
+    agents = [fork(target=serve, args=(rank,), daemon=True) for rank in range(RANKS)]
+    with patch.object(agent, "PORT", port), patch.object(client, "START_DELAY_NS", 10_000_000):
+        for process in agents:
+            process.start()
+        yield list(near)
+    for opened in (*listeners, *near, *far):
+        opened.close()
+    for process in agents:
+        process.join(20)
+    assert [process.exitcode for process in agents] == [0] * RANKS
 
 
 def loaded(sockets: list[socket.socket], steps: Steps, window: int) -> AgentClient:
@@ -124,25 +115,12 @@ def require_order(steps: Steps, repeat: Repeat, window: int) -> None:
     assert repeat.completion_s == max(record.arrived_ns for record in records) / 1e9
 
 
-def work(*steps: Transfer) -> WorkSteps:
-    transfers = Transfers.of(steps)
-    return WorkSteps(task="x", algorithm="x", gpus=RANKS, size_bytes=8, transfers=transfers)
-
-
 def test_agents_stop_what_is_aborted_and_go_on(sockets: list[socket.socket]) -> None:
     def gives_up(_since_start_s: float) -> float:
         raise Aborted
 
-    day, sent = work(Transfer(0, 0, 0, 0, (), compute_ns=86_400 * 10**9)), Transfer(0, 1, 0, 8, ())
-    assert not loaded(sockets, day, 8).run(day, 1, 100_000, gives_up).complete
-    assert loaded(sockets, work(sent), 8).run(work(sent), 2, 20).received_bytes == (8, 0, 0, 0)
-
-
-def test_an_agent_ends_with_its_client() -> None:
-    """Nothing outlives a run that was killed."""
-    near, far = socket.socketpair()
-    listener = socket.create_server(("127.0.0.1", 0))
-    with far, listener, served(agent.Agent(far, listener), near) as process:
-        near.close()
-        process.join(20)
-        assert process.exitcode == 0
+    day, sent = Transfer(0, 0, 0, 0, (), compute_ns=86_400 * 10**9), Transfer(0, 1, 0, 8, ())
+    whole: dict[str, Any] = {"task": "x", "algorithm": "x", "gpus": RANKS, "size_bytes": 8}
+    long, short = (WorkSteps(**whole, transfers=Transfers.of([one])) for one in (day, sent))
+    assert not loaded(sockets, long, 8).run(long, 1, 100_000, gives_up).complete
+    assert loaded(sockets, short, 8).run(short, 2, 20).received_bytes == (8, 0, 0, 0)
