@@ -242,7 +242,7 @@ def peak_bytes(sends: list[Any], receives: list[Any]) -> int:
     return peak
 
 
-def test_an_unknown_transfer_ends_the_execution_with_its_reason() -> None:
+def test_an_unknown_transfer_ends_the_execution_and_is_reported() -> None:
     ours, theirs = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
         agent = Agent(ours, listener)
@@ -254,7 +254,10 @@ def test_an_unknown_transfer_ends_the_execution_with_its_reason() -> None:
             now_ns = time.monotonic_ns()
             answer = agent.run({"start_ns": now_ns, "end_ns": now_ns + 10**10})
             assert answer == {"complete": False, "broken": True}
-            assert agent.failures == ["a peer named transfer 7, which is not in the program"]
+            agent.counts_before, agent.transport_counts = [0, 1, 5], lambda: [0, 3, 9]  # type: ignore[method-assign]
+            told = agent.report({})
+            assert told["errors"] == ["a peer named transfer 7, which is not in the program"]
+            assert (told["retransmitted"], told["out_of_order"]) == (2, 4)
             agent.incoming[3].sock.close()
 
 

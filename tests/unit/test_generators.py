@@ -5,13 +5,16 @@ import os
 import signal
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from ipaddress import IPv4Address
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +24,13 @@ from linux.network.borrowed_sockets import accepted_connections, received_bytes
 from linux.network.counters import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
+from model.fabric.build import build_topology
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, PACKET_HEADER_BYTES
 from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop, Topology
 from model.fabric.transport import HEADERS_BYTES, RETH_BYTES
 from model.measurement.records import CaseExecutions
+from model.routing.paths import Routing
 from model.workload.generator import CRAFTED, OVERHEADS, PATH_MTU_BYTES, Generator
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
@@ -37,7 +43,7 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Scenario
 from tests.machine import wait_until
-from tests.unit.fabrics import assume_accepted
+from tests.unit.fabrics import assume_accepted, spec
 from tests.unit.test_results import LIMITS, modeled, repeat
 from traffic_gen.agents.roce.packets import FIRST_QUEUE_PAIR
 from traffic_gen.generators.iperf3_flows import (
@@ -45,11 +51,19 @@ from traffic_gen.generators.iperf3_flows import (
     WINDOW_BYTES,
     Flow,
     Iperf3Flows,
+    _whole,
     iperf3_flows,
 )
-from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content, read_packet
+from traffic_gen.generators.packet_replay import (
+    WINDOW_PACKETS,
+    Channel,
+    PacketReplay,
+    content,
+    read_packet,
+)
 from traffic_gen.generators.progress import Progress
 from traffic_gen.iperf3 import Hosts, _finish
+from traffic_gen.probes.path_tracer import Flow as ProbeFlow
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -219,6 +233,14 @@ def test_every_byte_of_a_flow_is_counted_when_it_comes(sizes: list[int]) -> None
         assert flow.written_bytes == flow.read_bytes == sum(sizes)
     assert arrived == list(range(len(sizes)))
     assert flow.sent_ns.keys() == set(arrived)
+
+
+@given(st.lists(st.integers(1, 9)), st.integers(0, 60))
+def test_a_transfer_arrives_with_its_last_byte(sizes: list[int], count: int) -> None:
+    numbered = [(end, 100 + number) for number, end in enumerate(accumulate(sizes))]
+    queue = deque(numbered)
+    assert _whole(queue, count) == [number for end, number in numbered if end <= count]
+    assert list(queue) == [(end, number) for end, number in numbered if end > count]
 
 
 def test_the_end_of_a_server_is_told() -> None:
@@ -442,3 +464,56 @@ def test_the_table_says_what_generators_did() -> None:
     shown = cast(io.StringIO, console.file).getvalue()
     assert "packets: all came whole, on their intended paths." in shown
     assert "case/iperf3: 1.0100" in shown
+
+
+class Wires(PacketReplay):
+    """Packets that arrive at once, and are seen on their paths; the first one may come to harm."""
+
+    def __init__(self, topology: Topology, harm: str) -> None:
+        self.gpus, self.routing = topology.job_gpus, Routing(topology)
+        self.capture, self.harm = cast(Any, self), harm
+        self.sent, self.seen = list[bytes](), list[tuple[ProbeFlow, Hop]]()
+
+    def send(self, channel: Channel) -> None:
+        source, destination = (self.gpus[rank] for rank in channel.pair)
+        flow = ProbeFlow(channel.source, channel.destination, channel.source_port)
+        while (packet := channel.next_packet()) is not None:
+            path = self.routing.path(source, destination)
+            if self.harm == "broken":
+                packet = packet[:-1] + bytes([packet[-1] ^ 1])
+            self.seen += [(flow, hop) for hop in (path[1:] if self.harm == "strays" else path)]
+            self.sent += [packet] * (self.harm != "lost")
+            self.harm = ""
+
+    def received(self) -> list[bytes]:
+        arrived, self.sent = self.sent, []
+        return arrived
+
+    def read(self) -> Iterator[tuple[ProbeFlow, Hop]]:
+        yield from self.seen
+        self.seen = []
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        ("", None),
+        ("lost", "ranks 0 -> 1: 4 of 5 packets arrived"),
+        ("broken", "1 packets had a wrong ICRC or an unknown queue pair"),
+        ("strays", "ranks 0 -> 1: 4 packets from d0g0 to hb0, must be 5"),
+    ],
+)
+def test_a_replay_counts_every_packet_on_every_hop(harm: str, told: str | None) -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    steps = SizedCollective(Collective.ALL_TO_ALL, "two-step", (2, 2), 10_000).steps()
+    repeat = Wires(topology, harm).run(steps, 3)
+    if told:
+        assert told in repeat.errors
+        assert (repeat.complete, repeat.notes) == (harm == "strays", ())
+        return
+    sent, total = steps.transfers, int(steps.transfers.size_bytes.sum())
+    count = int((-(-sent.size_bytes // PATH_MTU_BYTES)).sum())
+    assert (repeat.number, repeat.complete, repeat.errors) == (3, True, ())
+    assert repeat.notes[0].startswith(f"all {count} packets arrived, with {total} payload bytes")
+    assert repeat.sent_bytes == tuple(np.bincount(sent.source, sent.size_bytes))
+    assert repeat.received_bytes == tuple(np.bincount(sent.destination, sent.size_bytes))

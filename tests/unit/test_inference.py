@@ -97,11 +97,11 @@ def test_a_seed_draws_the_same_load_and_another_one_another() -> None:
 
 
 def test_means_are_those_that_are_asked_for() -> None:
-    """10 000 requests: the standard error of both means is 1 %."""
-    arrival_s, tokens, others = Arrivals(10_000, 50.0, 1000, 1.0, 0).drawn(3)
+    """10 000 requests: the standard error of both means is 1 % or less."""
+    arrival_s, tokens, others = Arrivals(10_000, 50.0, 1000, 0.5, 0).drawn(3)
     assert arrival_s[-1] / 10_000 == pytest.approx(1 / 50, rel=0.05)
     assert tokens.mean() == pytest.approx(1000, rel=0.05)
-    assert tokens.std() / tokens.mean() == pytest.approx(1.0, rel=0.2)
+    assert tokens.std() / tokens.mean() == pytest.approx(0.5, rel=0.1)
     assert np.bincount(others) == pytest.approx(10_000 / 3, rel=0.05)
 
 

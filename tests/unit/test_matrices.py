@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.errors import InputError
@@ -76,6 +76,8 @@ def test_every_algorithm_delivers_any_matrix(algorithm: str, drawn: tuple[Shape,
     assert (np.abs(asked - rows) <= rounded).all()
 
 
+@example("two-step", (2, 2), Skew(Preset.HOT_EXPERT), 1_000_000)
+@example("two-step", (4, 2), Skew(Preset.RAGGED_SOURCES), 1_000_000)
 @given(ALGORITHM, SHAPES, SKEWS, st.integers(1, 1_000_000))
 def test_no_transfer_has_more_than_the_largest(
     algorithm: str, shape: Shape, skew: Skew, size: int

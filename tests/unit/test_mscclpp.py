@@ -147,8 +147,11 @@ def test_blocks_of_a_group_share_a_range_and_meet_at_a_barrier() -> None:
 
         return [own(0), own(1)]
 
-    trace = read(plan("allgather", blocks, there="o", chunks=(1, 2, 1)))
-    assert sent(trace) == [SIZE // 4] * 4
+    written = plan("allgather", blocks, there="o", chunks=(1, 2, 1))
+    assert sent(read(written)) == [SIZE // 4] * 4
+    ops(written)[1].update(num_threadblocks=3)
+    with pytest.raises(Malformed, match="2 blocks come to this barrier, not equally often"):
+        read(written)
 
 
 def test_a_semaphore_orders_two_blocks() -> None:
@@ -228,6 +231,7 @@ def ops(written: Plan) -> list[Plan]:
         (lambda p: p.update(gpus=[]), "must have 1 to 4096 gpus, got 0"),
         (lambda p: p.update(gpus={}), "gpus must be a list, got dict"),
         (lambda p: p.update(inplace=1), "inplace must be true or false"),
+        (lambda p: p["gpus"].insert(0, 1), "must be an object, got int"),
         (lambda p: p["gpus"][1].update(id=0), "must have the id 1"),
         (lambda p: p["gpus"][0].update(input_chunks=10**9), "must be 0 to 1048576"),
         (lambda p: p["gpus"][0].update(inputChunks=1), "is a plan of MSCCL\\+\\+ before 0.8"),
@@ -258,7 +262,12 @@ def test_a_plan_names_the_place_of_a_mistake() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"collective": "x", "gpus": ' + "[" * 100_000, '{"collective": 1, "gpus": [1e999']
+    "text",
+    [
+        '{"collective": "x", "gpus": ' + "[" * 100_000,
+        '{"collective": 1, "gpus": [1e999',
+        '{"collective": "x", "gpus": []} {}',
+    ],
 )
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(Malformed, match="is not JSON"):

@@ -84,6 +84,13 @@ def test_a_step_of_data_parallel_training() -> None:
     assert finish_s(trace, 1.0) == pytest.approx(1 + 90e-6)
 
 
+def test_a_communication_that_takes_no_time_is_waited_for() -> None:
+    trace = recorded(communication(10, 0, "allreduce", 8), kernel(20, 5))
+    (operation,) = np.flatnonzero((trace.rank == 0) & (trace.operation == 0))
+    computing = np.flatnonzero((trace.rank == 0) & (trace.seconds > 0)).tolist()
+    assert operation in waited_for(trace)[computing[-1]]
+
+
 @settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6),

@@ -232,9 +232,11 @@ def test_more_chunks_than_can_be_numbered_are_refused() -> None:
         replace(schedule, demand=replace(schedule.demand, chunk_bytes=many))
 
 
-def test_a_chunk_that_is_not_there_is_refused() -> None:
+def test_chunks_that_are_not_there_and_bytes_of_others_are_refused() -> None:
     with pytest.raises(ScheduleError, match="transfer 0: unknown chunk 4; known: 0 to 3"):
         changed(hierarchical(), 0, chunks=(4,))
+    with pytest.raises(ScheduleError, match="transfer 0: 8 bytes differ from the sum of its chu"):
+        changed(hierarchical(), 0, size_bytes=8)
 
 
 def hierarchical() -> Schedule:

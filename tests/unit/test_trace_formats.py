@@ -96,6 +96,10 @@ def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
     told = ("room of 1 receive for more bytes than are sent",)
     assert trace_in([larger]).left_out == told
+    sends = b"a: send 1b to 1 cpu 0\nb: send 1b to 1 nic 1\nb irequires a\n}\nrank 1 {\n"
+    placed = b"num_ranks 2\nrank 0 {\n%srecv 1b from 0\nrecv 1b from 0\n}\n" % sends
+    (said,) = trace_in([placed]).left_out
+    assert said == "processors of messages, and interfaces, in 2 statements"
     begun = b"num_ranks 2\nrank 0 {\na: calc 1\ncalc 1%s\nb: calc 1 cpu 2\nb irequires a\n}\n"
     (said,) = trace_in([begun % b""]).left_out
     assert said.startswith("turns of 1 calculation at whose start (irequires) others start")
@@ -255,6 +259,7 @@ def test_aicb_microbatches_without_a_name_have_all_layers() -> None:
     )
     assert trace.left_out[1].startswith("division of the layers among 3 microbatches (ga)")
     assert np.allclose(np.bincount(trace.rank, trace.seconds), 2e-6 * 3 * 4)
+    assert pipelined(2, 1, 1, named=False).left_out == ()
 
 
 def test_a_checkpoint_of_aicb_goes_forward_again() -> None:
@@ -336,10 +341,17 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("layers.txt", ("pp: 1", "pp: 2"), ":1", "pp 2 needs pp_comm"),
         ("layers.txt", ("pp: 1", "pp: 0"), ":1", "pp must be a whole number from 1 on, got 0"),
         ("layers.txt", ("pp: 1", "ga: 2.5"), ":1", "ga must be a whole number from 1 on, got 2.5"),
+        ("layers.txt", ("pp: 1", "pp: 1 2"), ":1", "pp must have one number, got 2 numbers"),
         ("layers.txt", ("pp: 1", "pp: 4"), ":1", "4 ranks must be a multiple of 2 (tensor) times"),
         ("layers.txt", ("pp: 1", "pp: 1 pp: 1"), ":1", "duplicate key 'pp'"),
         ("layers.txt", ("checkpoints: 0", "checkpoints: 2 1"), ":1", "checkpoints must have 2"),
         ("layers.txt", ("checkpoints: 0", "checkpoints: 1 3"), ":1", "checkpoints must be layers"),
+        (
+            "layers.txt",
+            ("pp: 1 all_gpus: 4 checkpoints: 0", "pp: 2 pp_comm: 8 all_gpus: 4 checkpoints: 1 1"),
+            ":1",
+            "checkpoints cannot be combined with pp above 1",
+        ),
         ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks must be a multiple of 3"),
         ("layers.txt", ("HYBRID_", "DATA_"), ":1", "unknown strategy"),
         ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
@@ -364,6 +376,8 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ("</algo>", ""), ":48", "is not XML"),
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
         ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "step 's' needs a peer"),
+        ("ring-all-gather.xml", ('step s="1"', 'step s="2"'), ":6", "must be step 1 of its block"),
+        ("ring-all-gather.xml", ('gpu id="1"', 'gpu id="0"'), ":14", "duplicate GPU 0"),
         ("ring-all-gather.xml", ('depid="-1"', 'depid="7"'), ":5", "depends on unknown step -1"),
         ("ring-all-gather.xml", ('deps="-1"', 'deps="1"'), ":5", "deps 1 without depid"),
         ("ring-all-gather.xml", ('inplace="0"', 'inplace="true"'), ":2", "inplace must be 0 to 1"),
@@ -540,6 +554,14 @@ def test_an_all_gather_in_place_has_its_input_in_its_output() -> None:
     assert trace_in([IN_PLACE.encode()], GIVEN).total_bytes == 64_000_000
     with pytest.raises(Malformed, match=r"reads 2 of buffer 'o' of GPU 0 before it is written"):
         trace_in([IN_PLACE.replace('srcoff="0"', 'srcoff="2"', 1).encode()], GIVEN)
+
+
+def test_the_share_of_the_root_of_a_scatter_in_place_is_there() -> None:
+    second = step("s").replace('srcoff="0"', 'srcoff="1"')
+    text = algorithm("scatter", 2, block(0, 1, -1, second), block(0, -1, 0, step("r")))
+    with pytest.raises(Malformed, match="scatter: GPU 0 ends with nothing at 0 of its output"):
+        trace_in([text], GIVEN)
+    assert trace_in([text.replace(b'inplace="0"', b'inplace="1"')], GIVEN).total_bytes
 
 
 def test_text_behind_an_msccl_algorithm_is_no_step() -> None:

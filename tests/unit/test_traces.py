@@ -28,6 +28,7 @@ from traffic_gen.traces import reading, replay
 from traffic_gen.traces.formats import chakra, nodes, protobuf
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
+from traffic_gen.traces.operations import ALGORITHM_OF, arranged
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import (
     files_of,
@@ -37,6 +38,7 @@ from traffic_gen.traces.reading import (
 )
 from traffic_gen.traces.replay import Replay, Replayed
 from traffic_gen.workloads import task
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 # A property takes some hundredths of a second for each trace.
 FEW = settings(max_examples=40)
@@ -123,6 +125,23 @@ def test_every_byte_is_delivered(trace: Trace, rule: PlacementRule, grid: tuple[
     assert (found == wanted).all()
     computed = np.rint(trace.seconds * 1e9).astype(np.int64).sum()
     assert sent.compute_ns.sum() == computed
+
+
+@settings(max_examples=20)
+@given(traces(kinds=[Action.COLLECTIVE]), st.sampled_from([1, 3, 1e9]))
+def test_the_bytes_of_operations_are_those_of_their_collectives(
+    trace: Trace, size_scale: float
+) -> None:
+    job = JobGrid(1, trace.ranks)
+    found = Replay(trace, "x", np.arange(trace.ranks), job).steps(size_scale).transfers
+    wanted = 0
+    for one in trace.operations:
+        how, shape = ALGORITHM_OF[one.collective], (1, len(one.ranks))
+        if len(one.ranks) > 1:
+            size_bytes = max(1, round(one.size_bytes / size_scale))
+            alone = SizedCollective(one.collective, how, shape, size_bytes)
+            wanted += alone.steps().transfers.size_bytes.sum()
+    assert found.size_bytes.sum() == wanted
 
 
 @FEW
@@ -234,6 +253,8 @@ def test_an_estimate_has_the_time_of_all_turns(simulated: int) -> None:
         (("cpu 0 nic 0", "cpu 0 cpu 1"), ":4", "has a processor or an interface twice"),
         (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
         (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "duplicate num_ranks"),
+        (("rank 2 {", "rank 1 {"), ":17", "duplicate rank 1"),
+        (("1 tag 5\n}\n", "1 tag 5\n"), ":19", "ends within rank 2"),
         (("num_ranks 3", "num_ranks 2"), ":12", "rank must be 0 to 1, got 2"),
         (("1000b to 1", "999999999999999999b to 1"), ":4", "must be 0 to"),
         (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "time must be at most a day"),
@@ -276,6 +297,24 @@ def test_placements() -> None:
         placed((3, 4), 2, FOUR)
 
 
+@FEW
+@given(st.sets(st.integers(0, 2), min_size=1), st.sets(st.integers(0, 2), min_size=1), st.data())
+def test_ranks_that_fill_a_grid_are_arranged_on_it_from_the_first_one_on(
+    domains: set[int], rails: set[int], data: st.DataObject
+) -> None:
+    """The first one is the root; rings cross domains along rails."""
+    gpu_of = np.array([3 * domain + rail for domain in sorted(domains) for rail in sorted(rails)])
+    ranks = data.draw(st.permutations(range(len(gpu_of))))
+    order, shape = arranged(ranks, gpu_of, JobGrid(3, 3))
+    assert shape == (len(domains), len(rails))
+    assert (order[0], sorted(order)) == (ranks[0], sorted(ranks))
+    domain, rail = (part.reshape(shape) for part in np.divmod(gpu_of[order], 3))
+    assert (domain == domain[:, :1]).all()
+    assert (rail == rail[:1]).all()
+    if min(shape) > 1:
+        assert arranged(ranks[1:], gpu_of, JobGrid(3, 3)) == (ranks[1:], (1, len(ranks) - 1))
+
+
 def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
     trace = trace_in([GOAL.encode()])
     for rank, content in enumerate(chakra_files(trace)):
@@ -284,6 +323,9 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
     assert same(read_trace(tmp_path / "pass.2.et"), trace)
     (tmp_path / "pass.1.et").write_bytes(chakra_files(trace)[1][:-3])
     with pytest.raises(InputError, match=r"pass\.1\.et: byte \d+: ends within a message"):
+        read_trace(tmp_path)
+    (tmp_path / "pass.1.et").write_text(GOAL)
+    with pytest.raises(InputError, match=r"pass\.1\.et: byte 0: must begin with metadata"):
         read_trace(tmp_path)
     (tmp_path / "pass.1.et").unlink()
     with pytest.raises(InputError, match="file of rank 1 not found"):

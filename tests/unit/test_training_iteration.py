@@ -129,6 +129,17 @@ def test_without_traffic_the_time_is_that_of_the_pipeline(
     assert ends_s(steps).max() == pytest.approx(passes * stage_s + iteration.optimizer_s)
 
 
+@given(iterations())
+@settings(max_examples=15)
+def test_the_last_stage_computes_the_logits_of_each_microbatch(iteration: ReducedIteration) -> None:
+    """A third of the time forward, the rest backward."""
+    steps = Iteration("some", replace(iteration, logits_s=0.3), KIND).steps().transfers
+    last = RankGrid(iteration.strategy).stages()[-1].ravel().tolist()
+    for part_ns in (10**8, 2 * 10**8):
+        found = Counter(steps.source[steps.compute_ns == part_ns].tolist())
+        assert found == dict.fromkeys(last, iteration.microbatches)
+
+
 @given(iterations(), st.sampled_from(COMPARED))
 @settings(max_examples=30)
 def test_the_parts_of_the_time_sum_up_to_it(iteration: ReducedIteration, kind: FabricKind) -> None:
