@@ -2,9 +2,10 @@
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ PRINTED = ("svg", "png")
 COLUMN, HEIGHT, PRINT_POINTS = 3.5, 2.7, 8
 # Inches: the width of a picture beside others, and the least width that takes a row of its own.
 WIDTH, WIDE, POINTS = 4.6, 6.0, 9
+# Letters of a name, at most: a longer one would leave no room for the picture; of a value below it.
+MOST_LETTERS, VALUE_LETTERS = 64, 20
 DPI = 300
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -129,6 +132,22 @@ def look(index: int, **others: Any) -> dict[str, Any]:
 def from_zero(axes: Axes) -> None:
     """Let the vertical axis begin at 0 and end above the largest value, whose marker is whole."""
     axes.set_ylim(0, 1.1 * axes.dataLim.ymax or None)
+
+
+def shortened(name: str, most: int = MOST_LETTERS) -> str:
+    """Leave out the middle of a name that has more letters than `most`, an even number."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[:half]}…{name[1 - half :]}"
+
+
+def label_values(axes: Axes, places: Mapping[str, float]) -> None:
+    """Name values below the axes at their places, upright where they would cover each other."""
+    names = [shortened(value, VALUE_LETTERS) for value in places]
+    axes.set_xticks(list(places.values()), names)
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    boxes.sort(key=lambda box: box.x0)
+    if any(box.x1 > following.x0 for box, following in pairwise(boxes)):
+        axes.tick_params(axis="x", rotation=90)
 
 
 def plain(value: float, _position: float) -> str:

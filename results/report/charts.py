@@ -76,7 +76,7 @@ def case_rows(cases: Sequence[Result], height: float, row: float) -> Iterator[tu
     with kit.drawing(height + row * len(cases), kit.WIDE + 0.4) as figure:
         axes = figure.add_subplot()
         yield figure, axes
-        axes.set_yticks(range(len(cases)), [case["case"] for case in cases])
+        axes.set_yticks(range(len(cases)), [kit.shortened(case["case"]) for case in cases])
         axes.set_ylim(len(cases) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
 
@@ -146,7 +146,8 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
         for index, case in enumerate(cases):
             done = case.measured["arrived_ns"] > 0
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
-            look = kit.look(index, marker=None, label=without_fabric(case.name))
+            label = kit.shortened(without_fabric(case.name))
+            look = kit.look(index, marker=None, label=label)
             at_most_ms = np.quantile(taken_ms, shares, method="inverted_cdf")
             axes.plot(at_most_ms, 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
@@ -171,14 +172,14 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
             same = [case for case in ordered if case["case"] == name]
             sizes = [_real_bytes(case) for case in same]
             busbw = [case["busbw_gbyte_per_s"] for case in same]
-            axes.plot(sizes, busbw, **kit.look(index, label=name))
+            axes.plot(sizes, busbw, **kit.look(index, label=kit.shortened(name)))
             modeled = [case["busbw_gbyte_per_s"] * case["ratio"] for case in same]
             axes.plot(sizes, modeled, "_", color=kit.MODELED, markersize=13, markeredgewidth=1.5)
         axes.plot([], [], "_", color=kit.MODELED, markersize=11, label="modeled")
         axes.set_xscale("log")
         sizes = list(dict.fromkeys(map(_real_bytes, ordered)))
         shown = sizes[:: -(-len(sizes) // MOST_TICKS)]
-        axes.set_xticks(shown, [human_bytes(size) for size in shown])
+        kit.label_values(axes, {human_bytes(size): size for size in shown})
         axes.minorticks_off()
         axes.set_xlabel("size (bytes of the real platform)")
         axes.set_ylabel("busbw (GB/s)")

@@ -34,7 +34,7 @@ PHASES_TEXT = (
     "The verdict is that of the experiment."
 )
 MOMENTS_TEXT = (
-    "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time, up to "
+    "Shades say how much a GPU sends; bytes of a transfer are spread evenly over its time, up to "
     "the abort if that cut it off. The throughput of links is measured, by counters that were "
     "read about a hundred times a second: of failed links, of those whose bytes changed most "
     "against the executions before the fault, and of some that changed least. A frame of up to "

@@ -5,7 +5,17 @@ from collections.abc import Collection, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from model.sentences import counted
-from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, look, plain
+from results.figures.kit import (
+    MARKERS,
+    MODELED,
+    SERIES,
+    Picture,
+    drawing,
+    label_values,
+    look,
+    plain,
+    shortened,
+)
 from results.render.page import Article, Part
 from results.report.charts import (
     LEGEND_ROW,
@@ -147,7 +157,7 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
         if _spans_decades(places.values()):
             axes.set_xscale("log")
             axes.minorticks_off()
-        axes.set_xticks(list(places.values()), list(places))
+        label_values(axes, places)
         axes.set_xlabel(key)
         axes.set_ylabel("completion time (s)")
         times_s = list(_times_s(points, without_fabric(name)))
@@ -194,7 +204,7 @@ def _line(axes: Axes, placed: Sequence[tuple[float, Result]], others: str, index
     medians = [measured["median"] for _, measured in whole]
     below = [measured["median"] - measured["min"] for _, measured in whole]
     above = [measured["max"] - measured["median"] for _, measured in whole]
-    style = look(index, label=others or "measured")
+    style = look(index, label=shortened(others) or "measured")
     axes.errorbar([x for x, _ in whole], medians, (below, above), capsize=3, **style)
     modeled = [case["modeled_s"] for _, case in placed]
     axes.plot([x for x, _ in placed], modeled, color=MODELED, linewidth=0.8)

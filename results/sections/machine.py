@@ -53,7 +53,7 @@ HEADROOM: Columns = (
 # Figures that are judged: their key, their name, their format, and their limits.
 JUDGED: Mapping[str, tuple[str, str, Thresholds | None]] = {
     "idle_p5": ("idle cores, least twentieth", ".0%", None),
-    "switch_share_max": ("busiest switch, share of a core", ".0%", None),
+    "switch_share_max": ("busiest switch in the worst sample, share of a core", ".0%", None),
     "delay_share_max": ("delay share", ".2f", LIMITS.delay_share),
     "agents_run_delay_mean": ("agents waited for a core", ".1%", LIMITS.agents_run_delay),
     "agents_run_delay_max": ("one agent waited", ".1%", LIMITS.one_agent_run_delay),

@@ -81,6 +81,12 @@ class Served:
         self.loop.call_soon_threadsafe(self.live.page.note, changes)
         self._wake()
 
+    def take_down(self) -> None:
+        """Show no fabric any more."""
+        self.live.present = None
+        self.loop.call_soon_threadsafe(self.live.page.show, None)
+        self._wake()
+
     def frame(self, carried: int = 10**6) -> None:
         """Show one busy link, with a queue at its lower end."""
         number = [link.name for link in self.topology.links].index(BUSY)
@@ -240,6 +246,26 @@ def test_a_share_is_of_an_execution_of_the_same_case(page: Page, served: Served)
         served.frame(carried)
         served.note(done=before + 2)
         counted(page, step, before + 2)
+
+
+def test_nothing_stays_of_a_fabric_that_is_down(page: Page, served: Served) -> None:
+    for done, carried in enumerate((0, 1000, 2000)):
+        served.note(step="all-reduce/ring", executions=4, done=done)
+        served.frame(carried)
+        counted(page, "all-reduce/ring", done)
+    expect(page.locator("#within")).to_be_visible()
+    served.take_down()
+    page.get_by_text("No fabric is up.").wait_for()
+    expect(page.locator("#within")).to_be_hidden()
+    assert page.locator("#within-text").inner_text() == ""
+    assert page.locator("#busiest").inner_text() == ""
+    assert page.locator("#lights").inner_text() == ""
+
+
+def test_without_scripts_the_page_says_what_it_needs(served: Served) -> None:
+    with opened(served.url, "desktop", java_script_enabled=False) as page:
+        # Playwright's setting runs no script, but does not show this element.
+        assert page.locator("noscript").text_content() == "This page needs JavaScript."
 
 
 def test_the_journal_counts_from_its_first_event(page: Page, served: Served) -> None:

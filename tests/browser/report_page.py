@@ -1,5 +1,6 @@
 """The page of a report in Chromium: `docs/guides/extending.md` says how."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_the_page_is_whole_at_any_width(url: str, width: str, scheme: str, tmp_p
         assert all(box is not None and box["width"] > 200 and box["height"] > 60 for box in boxes)
         assert min(page.evaluate(LETTERS)) >= LEAST_LETTER_PX
         assert max(page.evaluate(UPRIGHT_WORDS)) <= MOST_LETTER_PX
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_many_cases_are_legible(width: str, tmp_path: Path) -> None:
+    run = read_run(stored_run(tmp_path))
+    cases = [
+        {**one, "case": f"{one['case']}/{n}"} for n in range(15) for one in run.result["cases"]
+    ]
+    place = tmp_path / "many.html"
+    place.write_text(render([run_article(replace(run, result={**run.result, "cases": cases}), {})]))
+    with opened(place.as_uri(), width) as page:
+        page.screenshot(path=str(tmp_path / "many.png"), full_page=True)
+        assert min(page.evaluate(LETTERS)) >= LEAST_LETTER_PX
 
 
 def test_pictures_show_what_the_data_says(url: str) -> None:

@@ -3,10 +3,12 @@
 from pathlib import Path
 from unittest.mock import patch
 
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from results.figures.kit import PRINTED, look, printed, printed_files
+from results.figures.kit import MOST_LETTERS, PRINTED, look, printed, printed_files, shortened
 
 
 def test_a_figure_is_laid_out_once_and_drawn_once_for_each_format(tmp_path: Path) -> None:
@@ -28,3 +30,10 @@ def test_thirty_series_look_different_without_markers() -> None:
     shapes = [(one["color"], one["linestyle"], one["marker"]) for one in looks]
     assert len(set(shapes)) == 210
     assert len({shape[:2] for shape in shapes[:30]}) == 30
+
+
+@given(st.text(st.characters(exclude_characters="…"), max_size=3 * MOST_LETTERS))
+def test_a_long_name_keeps_its_ends(name: str) -> None:
+    begin, _, end = shortened(name).partition("…")
+    assert len(shortened(name)) == min(len(name), MOST_LETTERS)
+    assert name == shortened(name) or (name.startswith(begin) and name.endswith(end))

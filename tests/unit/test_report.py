@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from errno import ENOSPC
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,7 +22,7 @@ from model.errors import InputError
 from model.fabric.build import build_topology, exchanged, straight_cross_connects
 from model.fabric.topology import Gpu
 from model.workload.transfers.collective import Collective
-from results.figures.kit import FORMATS
+from results.figures.kit import FORMATS, VALUE_LETTERS, shortened
 from results.render.page import Article, render
 from results.render.terminal import is_heading
 from results.report.analysis import (
@@ -131,6 +132,11 @@ def test_names_of_a_scenario_and_a_machine_are_text(html: str) -> None:
     assert "<script>" not in html
     assert "&lt;script&gt;alert(1)" in html
     assert "&lt;b&gt;of a kind" in html
+
+
+def test_texts_hold_for_pictures_in_both_schemes(page: Article, failed: Article) -> None:
+    texts = [part.section.text for part in (*page.parts, *failed.parts)]
+    assert not [text for text in texts if re.search(r"\b(dark|light|black|white)\b", text, re.I)]
 
 
 def test_every_picture_has_words(html: str) -> None:
@@ -516,10 +522,11 @@ def test_a_sweep_is_over_values_of_any_kind(
     (axes,) = times.figure.axes
     shown = [value if isinstance(value, str) else json.dumps(value) for value in values]
     labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert labels == (list(dict.fromkeys(shown)) if is_first else ["1"])
+    values_shown = [shortened(value, VALUE_LETTERS) for value in dict.fromkeys(shown)]
+    assert labels == (values_shown if is_first else ["1"])
     if not is_first:
         _, named = axes.get_legend_handles_labels()
-        assert {f"fabric = {value}" for value in shown} < set(named)
+        assert {shortened(f"fabric = {value}") for value in shown} < set(named)
 
 
 def test_pictures_of_a_workload_are_neighbours_with_one_scale(run: RunData) -> None:
@@ -796,6 +803,23 @@ def test_markers_of_near_values_are_below_the_top(run: RunData) -> None:
         assert axes.get_ylim()[1] > 1.09 * axes.dataLim.ymax > 0
 
 
+@pytest.mark.parametrize("letters", [1, 80, 700])
+def test_names_of_any_length_leave_room_for_their_picture(run: RunData, letters: int) -> None:
+    name = "rail-only/jobs/" + letters * "x"
+    cases = [{**case, "case": name} for case in run.result["cases"]]
+    (whole, *_) = run.cases.values()
+    for figure in (
+        completion(cases).figure,
+        bus_bandwidth(cases).figure,
+        transfer_times("rail-only", [replace(whole, name=name)]).figure,
+    ):
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        assert axes.get_window_extent().width > 0.25 * figure.bbox.width
+        assert min(label.get_window_extent().x0 for label in axes.get_yticklabels()) >= 0
+        assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_a_single_completion_time_is_said_once(run: RunData) -> None:
     (case, *_) = run.result["cases"]
     assert completion([case]).sentence.count(case["case"]) == 1
@@ -852,6 +876,19 @@ def test_a_fault_without_probed_pairs_says_so(broken: RunData) -> None:
     (during,) = (case for name, case in broken.cases.items() if name.endswith("/during_fault"))
     below = fault_strip(failure, during, {}, "x").figure.axes[1]
     assert [label.get_text() for label in below.get_yticklabels()] == ["no pair probed"]
+
+
+@pytest.mark.parametrize("times", [1, 100])
+@pytest.mark.parametrize("number", [3, 12])
+def test_values_of_a_sweep_do_not_cover_each_other(run: RunData, number: int, times: int) -> None:
+    parameters = [{"fabric.nic_rate": times * f"{value}00 Gbit/s"} for value in range(number)]
+    figure = _swept_over(parameters, run, [1] * number).pictures[0].figure
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert len(boxes) == number
+    assert all(box.x1 <= following.x0 for box, following in pairwise(boxes))
+    assert min(box.y0 for box in boxes) >= 0
+    assert figure.axes[0].get_window_extent().height > 0.3 * figure.bbox.height
 
 
 @pytest.mark.parametrize("dpi", [100, 300])

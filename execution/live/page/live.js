@@ -240,6 +240,13 @@ function showLights() {
   light("page", "", `this page ${percent(frame.page_cpu, 1)} of a core`);
 }
 
+// What frames of another fabric have shown.
+function forget() {
+  at("busiest").replaceChildren();
+  for (const id of ["cpu", "stolen", "drops", "moved", "page"]) light(id, "", "");
+  showWithin();
+}
+
 function percent(share, digits = 0) {
   return `${(100 * share).toFixed(digits)} %`;
 }
@@ -410,6 +417,7 @@ events.addEventListener("fabric", (event) => {
   begun = null;
   whole = 0;
   draw();
+  forget();
 });
 events.addEventListener("state", (event) => {
   state = JSON.parse(event.data);
