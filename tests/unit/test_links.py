@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric.build import build_topology, exchanged, straight_cross_connects
+from model.fabric.build import (
+    build_topology,
+    exchanged,
+    ocs_port_at,
+    straight_cross_connects,
+)
 from model.fabric.shaping import MIN_BURST_BYTES, Impairment
 from model.fabric.spec import COMPARED, GBIT, FabricKind
 from model.fabric.topology import Link, LinkKind, Topology
@@ -135,5 +140,7 @@ def test_an_exchanged_nic_link_leads_where_the_other_one_did(
     for gpu in gpus:
         (link,), (wanted,) = now.nic_links(gpu), was.nic_links(moved.get(gpu, gpu))
         assert (link.upper.node, link.upper.number) == (wanted.upper.node, wanted.upper.number)
+        rail = now.switch_by_name[link.upper.node].rail or 0
+        assert ocs_port_at(rail, link.upper.number) == after[gpu.domain][gpu.rail]
     assert exchanged(after, one, before[one.domain][one.rail]) == before
     assert (now.digest == was.digest) == (one == other)
