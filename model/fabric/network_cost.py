@@ -171,11 +171,11 @@ class Network:
         All rails lose them where there is one switch. A rail of several switches loses only the
         links of some HB domains, for which the others wait.
         """
-        rails, ports = self.nics.rails(self.domain_size), self._ports_down
+        ports = self._ports_down
         if self._endpoints <= ports:
-            return rails
+            return self.nics.rails(self.domain_size)
         most = max(1, ports // max(self._rail_sizes))
-        return min(rails, max((count for _, count in self._filled), default=most))
+        return max((count for _, count in self._filled), default=most)
 
     @property
     def _filled(self) -> dict[tuple[int, int], int]:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from model.workload.transfers.columns import NONE, Transfer, Transfers
 from model.workload.transfers.lanes import Lanes, spread
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from tests.unit.fabrics import accepts, destinations, spec, topologies
+from tests.unit.fabrics import accepts, custom_topologies, destinations, spec, topologies
 from tests.unit.test_scenario_issues import GOOD, problems
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -79,6 +79,19 @@ def test_a_port_has_half_the_rate_and_all_traffic_when_it_is_left_alone(
     assert seconds(spread, two) == pytest.approx(seconds(whole, one), rel=1e-3)
     lost = without(build_topology(two), ["rail1p0"])
     assert seconds(spread, two, lost) == pytest.approx(2 * seconds(whole, one), rel=1e-2)
+
+
+@given(custom_topologies().filter(lambda topology: topology.spec.lanes == 2))
+def test_a_switch_of_a_custom_fabric_sends_to_that_of_the_lane_if_it_is_as_near(
+    topology: Topology,
+) -> None:
+    routing = Routing(topology)
+    for source, destination in product(topology.gpus, destinations(topology)):
+        own = topology.nic_links(destination)[destination.lane].upper.node
+        for node, _, next_hop in routing.walk(source, destination):
+            if node in topology.switch_by_name and next_hop:
+                near = {hops[-1].receiver for hops in routing.ports(node, destination).next_hops}
+                assert next_hop[-1].receiver == own or own not in near
 
 
 @given(topologies().filter(lambda topology: topology.spec.nic.ports == 2), st.data())

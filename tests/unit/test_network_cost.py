@@ -15,6 +15,7 @@ from model.fabric.network_cost import (
     Network,
     Nics,
     Prices,
+    built_oversubscription,
     capacity,
     folded_clos,
     networks,
@@ -186,11 +187,45 @@ def test_two_ports_need_no_more_tiers_and_two_switches(
         assert hit["gpus_cut_off"] == 0 < hit["gpus_slowed"] <= gpus
 
 
-@given(st.integers(1, 10**4), RADICES, st.sampled_from([1, 2, 4, 8]))
-def test_a_nic_for_several_gpus_is_a_smaller_cluster(nics: int, radix: int, shared: int) -> None:
+@given(RADICES)
+def test_any_number_of_ports_up_is_built_exactly(radix: int) -> None:
+    """A ratio of ports is a fraction, which binary numbers round."""
+    for up in range(1, radix // 2 + 1):
+        ratio = (radix - up) / up
+        assert built_oversubscription(radix + 1, radix, ratio) == ratio
+
+
+@pytest.mark.parametrize(
+    ("gpus", "planes", "switches", "transceivers"),
+    [
+        (160, Planes.BONDED, 5 + 3, 640),
+        (160, Planes.SEPARATE, 2 * (3 + 2), 640),
+        (5000, Planes.BONDED, 2 * 157 + 79, 30_000),
+        (5000, Planes.SEPARATE, 2 * (79 + 40), 20_000),
+    ],
+)
+def test_separate_planes_are_networks_of_their_own(
+    gpus: int, planes: Planes, switches: int, transceivers: int
+) -> None:
+    """By hand: switches of 128 ports at half the rate of a NIC, for all ports or those of a plane.
+
+    Those of 5000 GPUs are too many for two tiers, those of a plane are not.
+    """
+    nics = Nics(1, 2, planes)
+    found = Network(FabricKind.RAIL_OPTIMIZED, gpus, 64, 8, nics=nics).equipment
+    assert (found.switches, found.transceivers) == (switches, transceivers)
+
+
+@given(st.integers(0, 10**4), st.integers(1, 8), RADICES, st.sampled_from([1, 2, 4, 8]))
+def test_a_nic_for_several_gpus_is_a_smaller_cluster(
+    domains: int, rest: int, radix: int, shared: int
+) -> None:
+    """The last domain has the `rest` alone, and a NIC that fewer of them may share."""
+    nics = 8 // shared * domains + -(-rest // shared)
     for kind in (FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED):
-        whole = Network(kind, 8 * nics, radix, 8, nics=Nics(shared)).equipment
-        assert whole == Network(kind, 8 // shared * nics, radix, 8 // shared).equipment
+        whole = Network(kind, 8 * domains + rest, radix, 8, nics=Nics(shared))
+        assert whole.equipment == Network(kind, nics, radix, 8 // shared).equipment
+        assert whole.at_risk["gpus_cut_off"] <= whole.gpus
 
 
 def test_nics_that_no_domain_has_are_refused() -> None:

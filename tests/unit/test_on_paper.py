@@ -301,6 +301,30 @@ def test_the_keys_that_take_a_closed_form_away_are_named(
     assert set(scenario.fabrics[0].keys_without_forms) == with_effect
 
 
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ("kinds=rail-only rail_leaves=2", {"rail_leaves"}),
+        (
+            "kinds=rail-only rail_leaves=2 spines=3 oversubscription=2 spine_selection=hash",
+            {"rail_leaves", "spines", "oversubscription", "spine_selection"},
+        ),
+        ("nic_ports=2 spread=hash", {"spread"}),
+        ("domain_size=2 nics_per_domain=4", {"nics_per_domain"}),
+        # An HB link carries the flows of two NICs, if data takes both networks.
+        ("platform=null nic_rate=400Gbit/s hb_rate=799Gbit/s", {"hb_rate"}),
+        ("platform=null nic_rate=400Gbit/s hb_rate=800Gbit/s", set()),
+        ("platform=null nic_rate=400Gbit/s hb_rate=799Gbit/s domain_size=1", set()),
+    ],
+)
+def test_leaves_lanes_and_slow_hb_links_take_a_closed_form_away(keys: str, named: set[str]) -> None:
+    scenario = load(scenario_file(Path("quickstart")), [f"fabric.{key}" for key in keys.split()])
+    for fabric in scenario.fabrics:
+        assert set(fabric.keys_without_forms) == named
+        assert fabric.has_plain_links == (not named)
+        assert fabric.has_whole_nics == named.isdisjoint({"spread", "nics_per_domain"})
+
+
 def test_the_fabric_of_a_case_is_identified(capsys: pytest.CaptureFixture[str]) -> None:
     """Fabrics with other times have other objects."""
     keys = [

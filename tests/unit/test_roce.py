@@ -15,7 +15,7 @@ from scapy.contrib.roce import AETH, BTH, cnp
 from scapy.layers.inet import IP, UDP
 
 from model.fabric import transport
-from model.fabric.shaping import ETHERNET_HEADER_BYTES
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
 from model.fabric.transport import MTUS, NOTIFICATION_BYTES, Roce
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Swift, Window
@@ -507,7 +507,13 @@ def test_the_model_knows_how_often_packets_are_acknowledged(window: int, selecti
     ends = pair(lambda: 1, lambda: 1 + 0 * next(answers), selective=selective, control=control)
     ends.sender.post(Message(0, memoryview(bytes(count * 16))))
     ends.run(lambda: ends.done == [0])
-    assert count / next(answers) == Roce(window=window).acknowledged_packets
+    roce, answered = Roce(window=window), next(answers)
+    assert count / answered == roce.acknowledged_packets
+    # Ethernet 14, IP 20, UDP 8, BTH 12, AETH 4 and ICRC 4 bytes.
+    data_bytes, answers_bytes = count * roce.frame_bytes, answered * 62
+    mean_bytes = (data_bytes + answers_bytes) / (count + answered)
+    assert roce.mean_packet_bytes == pytest.approx(mean_bytes)
+    assert roce.acknowledgement_share == pytest.approx(answers_bytes / data_bytes)
 
 
 @pytest.mark.parametrize("window", [3, 5, 6, 12, 15, 17, 20, 40])
@@ -522,7 +528,7 @@ def test_the_model_knows_how_often_full_windows_are_acknowledged(window: int) ->
 
 
 @given(
-    st.integers(1, 60_000),
+    st.integers(1, 60_000) | st.integers(1, 16).map(lambda packets: packets * min(MTUS)),
     st.sampled_from(MTUS),
     st.integers(1, 16),
     st.booleans(),
@@ -530,7 +536,7 @@ def test_the_model_knows_how_often_full_windows_are_acknowledged(window: int) ->
 def test_the_model_counts_the_bytes_of_all_frames(
     size: int, mtu: int, queue_pairs: int, split: bool
 ) -> None:
-    how, frames = Reliability(mtu, False, 1e9, 7), list[int]()
+    how, frames, last = Reliability(mtu, False, 1e9, 7), list[int](), dict[int, int]()
     connection = Connection([cast(Any, number) for number in range(queue_pairs)])
     send = Send(0, 1, size, [], False, [], 0, -1, 0)
     for _, begin, end in connection.parts(send, split=split):
@@ -540,14 +546,14 @@ def test_the_model_counts_the_bytes_of_all_frames(
         while packet := sender.take(10**9):
             frames.append(14 + 20 + 8 + len(sent(packet)))
         assert sender.sent_bytes == sum(frames[before:])
+        last[end - begin] = frames[-1]
     roce = Roce(mtu=mtu, queue_pairs=queue_pairs, split=split)
     assert roce.wire_bytes(size) == sum(frames)
     assert ACKNOWLEDGED_EVERY == transport.ACKNOWLEDGED_EVERY
     assert roce.frame_bytes == FRAME_BYTES + mtu
     assert roce.packets(size) == len(frames)
-    assert max(frames) <= roce.link_mtu_bytes + 14
-    if not split:
-        assert roce.last_bytes(size) == frames[-1]
+    assert max(MTU_BYTES + 14, *frames) <= roce.link_mtu_bytes + 14
+    assert roce.last_bytes(size) == last[max(last)]
     assert roce.wire_bytes(np.array([size, 2 * size])).tolist() == [
         roce.wire_bytes(size),
         roce.wire_bytes(2 * size),

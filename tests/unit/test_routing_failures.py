@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 from math import ceil
 
@@ -206,6 +207,15 @@ def test_pxn_has_the_paths_of_rail_only_and_spines_where_that_has_none(
             assert named[0] == named[1]
         elif hops:
             assert LinkKind.UPLINK in {hop.link.kind for hop in hops}
+
+
+@pytest.mark.parametrize("kind", COMPARED)
+def test_domains_that_lack_different_gpus_do_not_share_distances(kind: FabricKind) -> None:
+    """All GPUs share the NIC of the first one, so that no link tells which ones are missing."""
+    fabric = replace(spec(kind, 3, 4, nics=1), missing=((0, 1), (1, 2), (2, 3)))
+    live = LiveLinks(build_topology(fabric), Health())
+    assert live.equivalent == [0, 1, 2]
+    assert all(live.representative(gpu) == gpu for gpu in live.topology.gpus)
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:

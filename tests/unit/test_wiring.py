@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.build import build_topology
-from model.fabric.health import Epoch, Health
+from model.fabric.health import Epoch, Health, without
 from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.spec import GBIT, FabricKind
 from model.fabric.topology import Hop, LinkKind
@@ -89,6 +91,26 @@ def test_links_between_leaf_switches_leave_the_uplinks_their_equal_shares() -> N
     for pair in permutations(topology.gpus, 2):
         used.update(hop for hop in routing.path(*pair) if hop.sender == hop.link.lower.node)
     assert {used[hop] for hop in used if hop.receiver[:3] in {"agg", "cor"}} == {12}
+
+
+@given(st.integers(2, 6), st.integers(0, 20))
+def test_destinations_take_the_uplinks_in_turn_and_those_of_a_lost_one_the_others(
+    spines: int, seed: int
+) -> None:
+    """From a GPU of one leaf switch to the 20 of another; the seed says who begins."""
+    fabric = spec(FabricKind.RAIL_OPTIMIZED, 40, 1, seed=seed)
+    wires = [Wire(gpu, f"leaf{place // 20}", GBIT) for place, gpu in enumerate(fabric.gpu_names)]
+    wires += [Wire(f"leaf{leaf}", f"spine{n}", GBIT) for leaf in range(2) for n in range(spines)]
+    topology = build_topology(wired(fabric, wires))
+    lost, others = "spine0", [f"spine{number}" for number in range(1, spines)]
+    healthy, hurt = (Routing(topology, without(topology, of)) for of in ([], [lost]))
+    source, moved = topology.gpus[0], Counter[str]()
+    for number, destination in enumerate(topology.gpus[20:], 20):
+        own, now = (each.path(source, destination)[1].receiver for each in (healthy, hurt))
+        assert own == f"spine{(number + seed) % spines}"
+        assert own in {now, lost}
+        moved[now] += own == lost
+    assert max(moved[one] for one in others) <= min(moved[one] for one in others) + 1
 
 
 @pytest.mark.parametrize("more", [{}, {"matrix": "hot-expert"}])
