@@ -254,7 +254,7 @@ class FabricSpec:
 
     @property
     def longest_delay_s(self) -> float:
-        """Emulated seconds that the links of any path delay a packet at most.
+        """Emulated seconds that the links of any path without failures delay a packet at most.
 
         It leads across the HB domains of both ends, and over NICs up and down the layers of
         switches. A path of a custom fabric may meet each of its switches, but none twice.
