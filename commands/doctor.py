@@ -27,7 +27,7 @@ def doctor(
         sign = Text("ok     ", "green") if item.ready else lacking
         out.print(sign, str(item), soft_wrap=True)
     switches = datapath_in_words(default_datapath())
-    out.print(f"        rail and spine switches: {switches}")
+    out.print(f"        rail and spine switches: {switches}", soft_wrap=True)
     missing = [item for item in needed if not item.ready]
     if missing:
         raise NotReady(f"{len(missing)} of {len(needed)} checks failed; each says how to fix it")

@@ -41,7 +41,7 @@ def vm(
     ] = Suite.BOOKWORM,
 ) -> None:
     """Execute a command on a virtual machine, keep its runs, and exit with its exit code."""
-    require_writable(DEFAULT_STORE)
+    require_writable(DEFAULT_STORE, "change to a folder that you may write in")
     with work_folder() as back:
         code = execute_in_copy(ROOT, command, back, suite=suite, memory_mib=memory, docker=docker)
         for name, place in copy_all(back / "runs", DEFAULT_STORE).items():

@@ -53,8 +53,9 @@ SETTINGS = (
     "/proc/sys/net/ipv4/tcp_congestion_control",
     "/sys/devices/system/clocksource/clocksource0/current_clocksource",
 )
-# Cause of an early end by the run's user.
+# Causes of an early end by the run's user.
 INTERRUPTED = "interrupted"
+UNREAD = "nobody read its output any more"
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,8 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
             # The virtual clock's machine ends with its folders: outside, the copy is named.
             where = "" if in_virtual_clock() else f"\nThe records until then are in {folder.path}."
             raise EmulationError(f"{cause}{where}") from error
-        _record(folder, f"{type(error).__name__}: {error}")
+        unread = isinstance(error, SystemExit)  # Rich makes it of a broken pipe
+        _record(folder, UNREAD if unread else f"{type(error).__name__}: {error}")
         if isinstance(error, Exception) and not isinstance(error, RailbedError):
             raise report_bug(error, folder.path) from error
         raise

@@ -10,7 +10,7 @@ set -euo pipefail
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/provision.sh"
 
 (($# > 0)) || die "no packages: name those that the program needs, such as python3-torch."
-((EUID == 0)) || die "building an image needs root: run 'sudo $0 $*'."
+((EUID == 0)) || die "building an image needs root: run 'sudo $(in_shell "$0") $*'."
 mapfile -t wanted < <(printf '%s\n' "$@" | sort -u)
 image=railbed-program:$(printf '%s\n' "$image_suite" "${image_recipe[@]}" "${wanted[@]}" | hash12)
 

@@ -84,6 +84,9 @@ die() {
   exit 3
 }
 
+# in_shell PATH: as a shell reads it, which takes a space for the path's end.
+in_shell() { printf %q "$1"; }
+
 # Runs a command whose output matters only when it fails.
 logged() {
   local status=0
@@ -488,19 +491,21 @@ environment_is_own() {
 
 provision_environment_alone() {
   environment_is_own ||
-    die "the Python environment $root/.venv is missing or out of date; who may write there installs it: 'sudo $root/railbed doctor'."
+    die "the Python environment $root/.venv is missing or out of date; who may write there installs it: 'sudo $(in_shell "$root/railbed") doctor'."
   "$python" -I -c 'import ensurepip' 2>/dev/null ||
     die "Python environment: Debian's package python3-venv is not installed: 'sudo apt-get install python3-venv'."
   provision_environment
 }
 
 main() {
+  # Ctrl-C ends it also where a command has not died of that: `timeout` has a process group of its own.
+  trap 'trap - INT && kill -INT $$' INT
   case ${1-} in
     --python-ready) environment_ready ;;
     --python) environment_ready || provision_environment_alone ;;
     --locked) provision ;;
     '')
-      ((EUID == 0)) || die "provisioning needs root: run 'sudo $0'."
+      ((EUID == 0)) || die "provisioning needs root: run 'sudo $(in_shell "$0")'."
       all_ready || provision_alone
       ;;
     *)

@@ -1,6 +1,7 @@
 """Executor of runs on the machines of a Ray cluster; runs of a lost machine go to another one."""
 
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -48,7 +49,7 @@ def connected(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        install = f"{program_files.ROOT}/testbed/install_ray.sh"
+        install = shlex.quote(f"{program_files.ROOT}/testbed/install_ray.sh")
         raise NotReady(f"Ray: not found; install it with `{install}`") from None
     try:
         head = ray._private.services.canonicalize_bootstrap_address_or_die(address)

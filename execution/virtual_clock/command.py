@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -242,6 +243,9 @@ class VirtualCommand:
             initrd = self.machine.initrd_with(self.copies, apart)
             guest = Guest(self.machine.kernel, initrd, INSIDE, self.memory_mib)
             silent = () if progress else WITH_RESULT
+            if progress:
+                what = "booting the virtual machine; takes a minute or two"
+                print(f"railbed: {what}", file=sys.stderr)
             ended = guest.execute(job, self.files, folder, shows_output=False, silent=silent)
         computed, printed = KnownResult(folder), None
         with suppress(ValueError):

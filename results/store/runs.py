@@ -216,19 +216,19 @@ class RunFolder:
 
 
 @contextmanager
-def storing(things: str, store: Path) -> Iterator[None]:
+def storing(things: str, store: Path, hint: str = "name another --store") -> Iterator[None]:
     """Raise `InputError` if a store cannot be written."""
     require_utf8(store.absolute())
     try:
         yield
     except OSError as error:
         what = f"{things} cannot be stored: {error.strerror or error}"
-        raise InputError(Problem(str(store), what, "name another --store")) from None
+        raise InputError(Problem(str(store), what, hint)) from None
 
 
-def require_writable(store: Path) -> None:
+def require_writable(store: Path, hint: str = "name another --store") -> None:
     """Make a store if it is missing; raise `InputError` if no run can be stored there."""
-    with storing("runs", store):
+    with storing("runs", store, hint):
         make_folder(store)
         with work_folder(store):
             pass

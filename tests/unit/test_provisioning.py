@@ -297,6 +297,29 @@ def test_an_environment_whose_sync_has_not_ended_is_made_anew(clone: Path) -> No
     assert again == ["uv venv --clear", "uv pip sync"]
 
 
+def test_a_proposed_command_quotes_a_path_with_a_space() -> None:
+    words = (
+        f"{DIES} root='/my clone'; environment_is_own() {{ false; }}; provision_environment_alone"
+    )
+    assert r"'sudo /my\ clone/railbed doctor'" in said_by(words)[0]
+
+
+def test_the_tests_are_proposed_with_a_quoted_path(clone: Path) -> None:
+    (clone / "my clone" / "testbed").mkdir(parents=True)
+    (clone / "my clone" / "testbed" / "provision.sh").symlink_to("/bin/true")
+    railbed = shutil.copy(ROOT / "railbed", clone / "my clone")
+    done = subprocess.run([*AS_USER, railbed, "test"], capture_output=True, text=True)
+    told = rf"railbed: the tests need root: run 'sudo {clone}/my\ clone/railbed test'."
+    assert (done.returncode, done.stderr) == (3, f"{told}\n")
+
+
+def test_ctrl_c_ends_it_also_if_a_command_does_not_die_of_that() -> None:
+    """`timeout` and its command are in a process group of their own."""
+    asks = "environment_ready() { sh -c 'trap : INT; kill -INT $1' sh $$; }"
+    words = f"{asks}; main --python-ready; echo goes on"
+    assert said_by(words, "env", "--default-signal=INT") == []
+
+
 @pytest.mark.parametrize("name", [".venv", ".venv/railbed-lock", ".tools"])
 def test_what_root_has_installed_is_not_renewed_by_a_user(clone: Path, name: str) -> None:
     for folder in (clone, clone / ".venv"):

@@ -93,6 +93,14 @@ def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
         read_result(folder.path)
 
 
+def test_a_run_whose_output_nobody_reads_says_so(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    with pytest.raises(SystemExit), recording_early_end(folder):
+        Console().on_broken_pipe()
+    with pytest.raises(InputError, match="the run is incomplete: nobody read its output any more"):
+        read_result(folder.path)
+
+
 @pytest.mark.parametrize("error", [RuntimeError("of a library"), BrokenPipeError("of its socket")])
 def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception

@@ -198,12 +198,13 @@ def test_a_fresh_run_is_computed_again(machine: FakeMachine, tmp_path: Path) -> 
 
 
 def test_a_run_from_python_is_silent_unless_it_is_to_show_progress(
-    machine: FakeMachine, tmp_path: Path
+    machine: FakeMachine, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for seed, progress, silent in ((1, False, (0, 1)), (2, True, ())):
         changes = {"machine_seed": seed}
         load_setup("quickstart", changes, "virtual").run(store=tmp_path, progress=progress)
         assert tuple(machine.silent) == silent
+        assert ("booting the virtual machine" in capfd.readouterr().err) is progress
 
 
 def test_a_path_check_has_its_clock(machine: FakeMachine, tmp_path: Path) -> None:
