@@ -13,7 +13,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric.shaping import MIN_RATE_BPS, SEGMENT_PACKETS
 from model.fabric.spec import COMPARED, GBIT, FabricKind
-from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, switch_ports
+from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, Load, Need, switch_ports
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.dependencies import longest_chain
@@ -32,6 +32,7 @@ from scenarios.planning.auto import (
     peak,
 )
 from scenarios.planning.plan import (
+    CasePlan,
     estimate,
     heaviest,
     machine_section,
@@ -40,6 +41,7 @@ from scenarios.planning.plan import (
     plan_section,
     real_task,
 )
+from scenarios.scenario import Case
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
@@ -461,6 +463,19 @@ def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:
     assert {planned.verdict for planned in plan(scenario, TWO_CORES)} == {"yes"}
     unknown = list(plan(scenario, None))
     assert {planned.verdict for planned in unknown} == {"not known"}
+
+
+@given(*[st.floats(0, 2)] * 3)
+def test_a_case_fits_within_the_budgets_and_barely_up_to_what_is_refused(
+    data: float, thread: float, transfers: float
+) -> None:
+    """The agents' part has no budget of its own."""
+    task = SizedCollective(Collective.ALL_REDUCE, "ring", (2, 2), 1e6)
+    case = Case("", FabricKind.RAIL_ONLY, task)
+    need = Need({HopKind.ENDS: data / 2, HopKind.SWITCH: data / 2}, transfers, thread)
+    planned = CasePlan(case, 1.0, True, Load({}, {}, 0.0), need)
+    fits = "yes" if data <= 0.5 and thread <= 0.6 else "barely"
+    assert planned.verdict == ("no" if max(data, thread, transfers) > 1.5 else fits)
 
 
 def test_the_tables_cut_nothing() -> None:

@@ -52,7 +52,11 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ("[{what: nic-link, how: kill}]", "faults.0.how: is not a fault mode of a nic-link"),
+        (
+            "[{what: nic-link, how: kill}]",
+            "faults.0.how: is not a fault mode of a nic-link; known: down, blackhole, "
+            "blackhole-one-way, degrade, flap",
+        ),
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
         ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required for degrade"),
