@@ -63,12 +63,14 @@ def test_a_window_has_shares() -> None:
 
 
 def test_what_the_kernel_does_not_count_is_not_zero() -> None:
-    assert window(reading(0, stalled_s=None), reading(1, stalled_s=None)).stalled is None
+    for before_s, after_s in ((None, None), (None, 9.0), (9.0, None)):
+        found = window(reading(0, stalled_s=before_s), reading(1, stalled_s=after_s))
+        assert found.stalled is None
 
 
 def test_without_a_switch_daemon_there_is_no_window() -> None:
     known = {7: ThreadTime(0, 0)}
-    seen = known, known, {}, {}, known
+    seen: list[dict[int, ThreadTime]] = [known, known, {}, {}, known]
     readings = [reading(ns, switches=switches) for ns, switches in enumerate(seen)]
     assert [(one.begin_ns, one.end_ns) for one in windows_of(readings)] == [(0, 1)]
 

@@ -270,6 +270,7 @@ def test_shares_do_not_depend_on_how_long_an_execution_lasts() -> None:
         assert headroom is not None
         assert headroom.start_skew_s == pytest.approx(0.02 * times)
         assert headroom.pause_longest_s == pytest.approx(0.05 * times)
+        assert headroom.pauses_per_s == pytest.approx(2 / times)
         assert (headroom.pressure_max, headroom.pressure_mean) == (None, None)
         found.append(asdict(headroom))
     counts = ("start_skew_s", "pause_longest_s", "pauses_per_s", "retransmits", "windows")
