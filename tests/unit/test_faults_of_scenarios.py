@@ -112,6 +112,11 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "faults.1.how: upgrade needs the controller to drain the switch, and",
         ),
         (
+            "[{what: controller, how: kill, for: 0.1, at: 0}, "
+            "{what: rail-switch, how: upgrade, at_step: 2}]",
+            "faults.1.how: upgrade needs the controller to drain the switch, and",
+        ),
+        (
             "[{what: controller, how: kill}, {what: nic-link, at: 0.5}]",
             "faults.1.what: needs the controller, which another fault kills for good",
         ),
@@ -253,6 +258,8 @@ def test_what_a_recovery_strategy_needs(
         "[{what: nic-link, at: 0.2}, {what: controller, how: kill, at: 0.5}]",
         "[{what: controller, how: kill, for: 0.1}, {what: nic-link, at: 0.5, for: 0.1}]",
         "[{what: controller, how: kill}]",
+        "[{what: controller, how: kill, for: 0.1, at: 0}, {what: rail-switch, how: upgrade}]",
+        "[{what: rail-switch, how: upgrade}, {what: controller, how: kill, at: 0.5, for: 0.1}]",
     ],
 )
 def test_a_controller_may_die_once_it_has_rerouted_or_return(file: Path, faults: str) -> None:
