@@ -136,6 +136,10 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         ),
         (GOOD.replace("platform", "spines: 9000\n  platform"), "uplinks, got 18000"),
         (
+            GOOD.replace("platform", "rail_leaves: 5\n  platform"),
+            "fabric.rail_leaves: must be at most the number of domains, 4, got 5",
+        ),
+        (
             GOOD.replace(": 4", ": 200").replace("platform", "spine_selection: hash\n  platform"),
             "hash supports at most 256 GPUs times queue pairs, got 400",
         ),

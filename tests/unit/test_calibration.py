@@ -36,7 +36,9 @@ from model.measurement.link_quality import (
     Outcome,
     Train,
     calibration,
+    gap_errors,
     representatives,
+    undisturbed,
 )
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from results.render.terminal import print_sections
@@ -140,6 +142,10 @@ def test_the_rate_of_an_exact_bucket_is_exact(rate_bps: int) -> None:
     found = measured(rate_bps, rate_bps)
     assert found.rates.error == pytest.approx(0, abs=1e-5)
     assert found.gap_error_p95 == pytest.approx(0, abs=1e-4)
+    arrivals = [Arrival(at_ns, FRAME_BYTES) for at_ns in departures(rate_bps, rate_bps)]
+    stretches = undisturbed(found.train.backlogged(arrivals), found.train, NO_PAUSES)
+    gaps = gap_errors(stretches, found.train)
+    assert len(gaps) == found.train.frames - found.train.window
 
 
 @given(RATES, st.one_of(st.floats(0.2, 0.98), st.floats(1.02, 5)))
@@ -218,6 +224,16 @@ def test_without_a_watch_nothing_is_known_to_be_wrong() -> None:
     assert of_arrivals(20_000_000, slow_ns, NOT_WATCHED).outcome is Outcome.INCONCLUSIVE
 
 
+def test_a_link_that_its_sender_hardly_fills_is_not_known_to_be_wrong() -> None:
+    slow = measured(20_000_000, 18_000_000)
+    for share, outcome in ((0.69, Outcome.WRONG), (0.71, Outcome.INCONCLUSIVE)):
+        rates = replace(slow.rates, sender_bps=slow.rates.measured_bps / share)
+        found = replace(slow, rates=rates)
+        assert found.outcome is outcome
+    ((_, reason),) = inconclusive_reasons("rail-only", [tried(found)])
+    assert "this CPU cannot saturate these links" in reason
+
+
 def test_one_pause_is_not_an_uneven_link() -> None:
     pause_ns = 200_000
     middle_ns = 40_000_000
@@ -287,6 +303,19 @@ def test_a_train_takes_a_third_of_a_second_or_has_a_dozen_frames_at_most(rate_bp
     train = Train.on(shaper(rate_bps))
     assert train.frames * train.frame_s < 1 / 3 or train.frames <= 12
     assert train.window < train.frames
+
+
+@given(RATES, DEPTHS_S)
+def test_a_train_and_the_queue_before_it_last_long_enough_within_bounds(
+    rate_bps: int, depth_s: float
+) -> None:
+    """A shorter queue runs empty in a short pause; a longer one is not the sender's."""
+    train = Train.on(shaper(rate_bps, depth_s))
+    assert 4 <= train.queued <= 400
+    assert train.queued_s <= 0.02 + 0.51 * train.frame_s or train.queued == 4
+    assert train.queued_s >= 0.02 - 0.51 * train.frame_s or train.queued == 400
+    assert train.seconds >= 0.08 - train.frame_s * 1.01 or train.frames == 2000
+    assert train.seconds == pytest.approx((train.frames - 1) * FRAME_BYTES * 8 / rate_bps)
 
 
 @given(topologies())
@@ -417,6 +446,7 @@ def test_what_cannot_be_decided_in_time_ends_no_run_and_is_said(patience: int) -
     assert len(found.trials) == WRONG_AFTER + patience
     require_calibrated("rail-only", [found])
     assert inconclusive_reasons("rail-only", [tried(measured(20_000_000, 20e6))]) == []
+    assert decided_after([0.9, 1.1, 0.8], 0).counted.trial == 3, "the last, if none agree"
     ((verdict, reason),) = inconclusive_reasons("rail-only", [found] * 3)
     assert verdict is Verdict.WARN
     named = "rail-only: nic-link d0g0--rail0, upwards"

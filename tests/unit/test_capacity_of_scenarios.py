@@ -11,23 +11,37 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
-from model.fabric.shaping import MIN_RATE_BPS
-from model.fabric.spec import COMPARED, FabricKind
-from model.prediction.load import CPU_BUDGET, THREAD_BUDGET
+from model.fabric.shaping import MIN_RATE_BPS, SEGMENT_PACKETS
+from model.fabric.spec import COMPARED, GBIT, FabricKind
+from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, Load, Need, switch_ports
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.dependencies import longest_chain
 from results.render.terminal import print_sections
 from results.sections.section import Section
+from scenarios.format.units import round_down
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import (
+    FINE_PACKETS,
     MAX_LINK_BPS,
     SHORTEST_S,
     auto_bandwidth_scale,
     auto_time_dilation,
+    least_dilation,
     peak,
 )
-from scenarios.planning.plan import machine_section, notes, plan, plan_section, real_task
+from scenarios.planning.plan import (
+    CasePlan,
+    estimate,
+    heaviest,
+    machine_section,
+    notes,
+    plan,
+    plan_section,
+    real_task,
+)
+from scenarios.scenario import Case
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
@@ -86,6 +100,74 @@ def test_a_more_capable_machine_is_never_slower(
     assert fast.value <= slow.value
     fast, slow = (auto_time_dilation(job, 20_000, machine) for machine in (TWO_CORES, lesser))
     assert fast.value <= slow.value
+
+
+@settings(max_examples=40)
+@given(
+    algorithm=ALGORITHM,
+    kind=st.sampled_from(COMPARED),
+    shape=st.tuples(st.integers(2, 6), st.integers(2, 5)),
+    rates=st.tuples(st.sampled_from([100, 400, 3600]), st.sampled_from([25, 100, 400])),
+    oversubscription=st.sampled_from([1, 3, 8]),
+    grain=st.sampled_from([FINE_PACKETS, SEGMENT_PACKETS]),
+    factor=st.none() | FACTOR,
+)
+def test_auto_is_the_smallest_scale_that_links_and_machine_carry(
+    algorithm: tuple[Collective, str],
+    kind: FabricKind,
+    shape: tuple[int, int],
+    rates: tuple[int, int],
+    oversubscription: int,
+    grain: int,
+    factor: float | None,
+) -> None:
+    """Without a measured machine, what two cores are known to carry; half of it in fine grain."""
+    assume_accepted(algorithm, *shape)
+    fabric = replace(fabric_spec(kind, *shape), grain_packets=grain)
+    hb = replace(fabric.hb, rate_bps=rates[0] * GBIT)
+    nic = replace(fabric.nic, rate_bps=rates[1] * GBIT, oversubscription=oversubscription)
+    job = real_task(SizedCollective(*algorithm, shape, 1e9), replace(fabric, hb=hb, nic=nic))
+    machine = None if factor is None else slower(TWO_CORES, factor)
+
+    def is_carried(scale: float) -> bool:
+        if machine is None:
+            share = 0.5 if grain == FINE_PACKETS else 1.0
+            nic_bps, hb_bps = (total * share / fabric.gpus for total in (320e6, 4e9))
+            limits = hb.rate_bps / min(240e6, hb_bps), nic.rate_bps / min(20e6, nic_bps)
+            return max(limits) <= scale * (1 + 1e-9)
+        profile = estimate(job).scaled(scale, 1.0)
+        window_s = 1.0 if profile.contention > 1.99 else 0.0
+        need = heaviest(profile, machine, switch_ports(job.spec), window_s)[1]
+        return need.data <= CPU_BUDGET and need.thread <= THREAD_BUDGET
+
+    scale = auto_bandwidth_scale([job], machine).value
+    of_links = job.spec.emulated_rates_bps.values()
+    least, most = max(of_links) / MAX_LINK_BPS, min(of_links) / MIN_RATE_BPS
+    assert least <= scale * (1 + 1e-9)
+    assert scale <= most * (1 + 1e-9)
+    assert is_carried(scale) or scale == round_down(most)
+    smaller = round_down(scale * (1 - 1e-6))
+    assert smaller < least or not is_carried(smaller)
+
+
+@settings(max_examples=40)
+@given(ALGORITHM, st.tuples(st.integers(2, 6), st.integers(2, 5)), FACTOR, st.floats(1e-6, 0.01))
+def test_auto_dilates_time_for_the_scheduler_the_timers_and_the_agents_and_no_more(
+    algorithm: tuple[Collective, str], shape: tuple[int, int], factor: float, late_s: float
+) -> None:
+    """Wake-ups take a hundredth of an execution at most, agents a tenth of the cores."""
+    assume_accepted(algorithm, *shape)
+    task = SizedCollective(*algorithm, shape, 1e9)
+    job, sent = real_task(task, fabric_spec(FabricKind.RAIL_ONLY, *shape)), task.transfers()
+    machine = replace(slower(TWO_CORES, factor), timer_p99_s=late_s)
+    of_agents_s = len(sent) * machine.transfer_s / 2
+    least_s = max(1.5, longest_chain(sent) * late_s * 100, of_agents_s * 10)
+    dilation, _ = least_dilation(job, machine)
+    assert least_s <= estimate(job).completion_s * dilation * (1 + 1e-9)
+    assert estimate(job).completion_s * dilation <= 1.1 * least_s
+    of_all, of_less = (auto_time_dilation(job, dilation * part, machine) for part in (0.9, 1.1))
+    assert (of_all.value, of_all.why) == (0.9 * dilation, "all of the data is sent")
+    assert of_less.value == dilation
 
 
 def test_auto_says_why_and_is_part_of_what_a_run_keeps() -> None:
@@ -381,6 +463,19 @@ def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:
     assert {planned.verdict for planned in plan(scenario, TWO_CORES)} == {"yes"}
     unknown = list(plan(scenario, None))
     assert {planned.verdict for planned in unknown} == {"not known"}
+
+
+@given(*[st.floats(0, 2)] * 3)
+def test_a_case_fits_within_the_budgets_and_barely_up_to_what_is_refused(
+    data: float, thread: float, transfers: float
+) -> None:
+    """The agents' part has no budget of its own."""
+    task = SizedCollective(Collective.ALL_REDUCE, "ring", (2, 2), 1e6)
+    case = Case("", FabricKind.RAIL_ONLY, task)
+    need = Need({HopKind.ENDS: data / 2, HopKind.SWITCH: data / 2}, transfers, thread)
+    planned = CasePlan(case, 1.0, True, Load({}, {}, 0.0), need)
+    fits = "yes" if data <= 0.5 and thread <= 0.6 else "barely"
+    assert planned.verdict == ("no" if max(data, thread, transfers) > 1.5 else fits)
 
 
 def test_the_tables_cut_nothing() -> None:

@@ -46,24 +46,32 @@ def reading(ns: int, **changes: Any) -> Reading:
 
 def test_a_window_has_shares() -> None:
     before = reading(0, switches={7: ThreadTime(100, 50), 8: ThreadTime(0, 0)})
-    switches = {7: ThreadTime(100 + 60_000_000, 50, 20), 8: ThreadTime(10_000_000, 30_000_000)}
+    switches = {
+        7: ThreadTime(100 + 60_000_000, 50 + 30_000_000, 20),
+        8: ThreadTime(80_000_000, 0, 1),
+    }
     after = reading(SECOND_NS // 10, idle_s=0.1, steal_s=0.02, stalled_s=0.025, switches=switches)
     found = window(before, after)
     assert found.idle == pytest.approx(0.5)
     assert found.steal == pytest.approx(0.1)
     assert found.switch_busy == pytest.approx(0.6)
-    assert found.switch_delay == 0
-    assert found.switch_behind_s == pytest.approx(0.003)
+    assert found.switch_delay == pytest.approx(0.3)
+    assert found.switch_behind_s == pytest.approx(0.0045)
+    # Of 0.2 s of two cores, 0.12 s were unused or stolen, and 0.06 s the switch's.
+    assert found.beside_switch == pytest.approx(0.2)
     assert found.stalled == pytest.approx(0.25)
 
 
 def test_what_the_kernel_does_not_count_is_not_zero() -> None:
-    assert window(reading(0, stalled_s=None), reading(1, stalled_s=None)).stalled is None
+    for before_s, after_s in ((None, None), (None, 9.0), (9.0, None)):
+        found = window(reading(0, stalled_s=before_s), reading(1, stalled_s=after_s))
+        assert found.stalled is None
 
 
 def test_without_a_switch_daemon_there_is_no_window() -> None:
     known = {7: ThreadTime(0, 0)}
-    readings = [reading(0, switches=known), reading(1, switches=known), reading(2), reading(3)]
+    seen: list[dict[int, ThreadTime]] = [known, known, {}, {}, known]
+    readings = [reading(ns, switches=switches) for ns, switches in enumerate(seen)]
     assert [(one.begin_ns, one.end_ns) for one in windows_of(readings)] == [(0, 1)]
 
 
@@ -83,6 +91,7 @@ def test_shares_are_never_more_than_all(idle: int, busy: int, length_ns: int, co
     found = window(reading(0, cores=cores, switches={1: ThreadTime(0, 0)}), after)
     shares = (found.idle, found.steal, found.switch_busy, found.switch_delay, found.stalled or 0)
     assert all(0 <= share <= 1 for share in shares)
+    assert 0 <= found.beside_switch <= cores
 
 
 def of_span(begin_ns: int, end_ns: int) -> Window:

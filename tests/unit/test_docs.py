@@ -13,7 +13,7 @@ from model.fabric.spec import PLATFORMS
 from model.prediction.nccl_tuning import VERSION
 from model.training.traffic import Dimension
 from model.workload.transfers.collective import Collective
-from scenarios.format.units import PUBLISHED_SIZES
+from scenarios.format.units import PUBLISHED_SIZES, SIZES, parse_quantity
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.machines import TWO_CORES
@@ -76,8 +76,10 @@ def test_every_platform_and_every_published_size_is_listed() -> None:
     platforms = ", ".join(f"`{name}`" for name in PLATFORMS)
     require_in_reference(f"Platforms: {platforms} (")
     assert f"GPU and bandwidths: {platforms} |" in TRAINING.read_text()
-    sizes = re.findall(r"^\| `([\w.-]+)` \| [\d.]+ [MG]B \|", SCENARIOS.read_text(), re.MULTILINE)
-    assert sizes == list(PUBLISHED_SIZES)
+    rows = re.findall(r"^\| `([\w.-]+)` \| ([\d.]+ [MG]B) \|", SCENARIOS.read_text(), re.MULTILINE)
+    assert [name for name, _ in rows] == list(PUBLISHED_SIZES)
+    sizes = {name: parse_quantity(size, SIZES) for name, size in rows}
+    assert sizes == pytest.approx(PUBLISHED_SIZES, rel=2e-3)
 
 
 def test_every_json_object_of_a_command_is_described() -> None:

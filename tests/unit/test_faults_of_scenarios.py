@@ -52,7 +52,11 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ("[{what: nic-link, how: kill}]", "faults.0.how: is not a fault mode of a nic-link"),
+        (
+            "[{what: nic-link, how: kill}]",
+            "faults.0.how: is not a fault mode of a nic-link; known: down, blackhole, "
+            "blackhole-one-way, degrade, flap",
+        ),
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
         ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required for degrade"),
@@ -105,6 +109,11 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ),
         (
             "[{what: controller, how: kill, for: 2}, {what: spine-switch, how: upgrade, at: 1}]",
+            "faults.1.how: upgrade needs the controller to drain the switch, and",
+        ),
+        (
+            "[{what: controller, how: kill, for: 0.1, at: 0}, "
+            "{what: rail-switch, how: upgrade, at_step: 2}]",
             "faults.1.how: upgrade needs the controller to drain the switch, and",
         ),
         (
@@ -249,6 +258,8 @@ def test_what_a_recovery_strategy_needs(
         "[{what: nic-link, at: 0.2}, {what: controller, how: kill, at: 0.5}]",
         "[{what: controller, how: kill, for: 0.1}, {what: nic-link, at: 0.5, for: 0.1}]",
         "[{what: controller, how: kill}]",
+        "[{what: controller, how: kill, for: 0.1, at: 0}, {what: rail-switch, how: upgrade}]",
+        "[{what: rail-switch, how: upgrade}, {what: controller, how: kill, at: 0.5, for: 0.1}]",
     ],
 )
 def test_a_controller_may_die_once_it_has_rerouted_or_return(file: Path, faults: str) -> None:

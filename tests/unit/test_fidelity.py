@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -93,6 +93,53 @@ def test_delays_are_named_if_they_take_a_part_of_the_time() -> None:
         "delays of a byte add up to 154% of an execution: "
         "each of two agents waited for a core in 77%"
     )
+
+
+@pytest.mark.parametrize(
+    ("window", "changes", "sentence"),
+    [
+        (
+            replace(QUIET, switch_busy=1.0, idle=0.02),
+            {},
+            "the switch was saturated in 100% of an execution, and the cores were idle for 2% of "
+            "the time",
+        ),
+        (QUIET, {"agents_delay_s": (0.4, 0.8)}, "agents waited for a core in 30% of an execution"),
+        (
+            QUIET,
+            {"agents_delay_s": (0.2, 1.0)},
+            "one agent waited for a core in 50% of an execution",
+        ),
+        (
+            QUIET,
+            {"pauses": pauses(*[0.04] * 10, 0.05)},
+            "pauses of up to 50 ms took 17% of an execution beyond what the links' buckets make up "
+            "for",
+        ),
+        (QUIET, {"retransmits": 500}, "senders retransmitted 250 segments a second"),
+        (QUIET, {"start_skew_s": 0.05}, "an agent started 50 ms late, 2.5% of an execution"),
+        (QUIET, {"backlog_left_bytes": 9000}, "9000 bytes still queued after completion"),
+    ],
+)
+def test_what_is_exhausted_is_named_with_its_figures(
+    window: Window, changes: dict[str, Any], sentence: str
+) -> None:
+    whole = replace(window, end_ns=2 * 10**9)
+    headroom = machine_headroom([observation(whole, seconds=2.0, **changes)], 0)
+    assert sentence in [reason for _, reason in machine_reasons(headroom)]
+
+
+def test_an_aborted_execution_may_start_late() -> None:
+    assert verdict_on(observation(start_skew_s=0.2)) is Verdict.FAIL
+    assert verdict_on(observation(start_skew_s=0.2, complete=False)) is Verdict.PASS
+
+
+@given(st.floats(0.1, 30), st.floats(0, 0.3) | st.floats(0, 1))
+def test_a_second_or_a_tenth_may_lie_beside_the_samples(seconds: float, beside: float) -> None:
+    sampled = replace(QUIET, begin_ns=10**9, end_ns=10**9 + round((1 - beside) * seconds * 1e9))
+    too_long_s = beside * seconds - max(1.0, 0.1 * seconds)
+    assume(abs(too_long_s) > 1e-6)
+    assert observation(sampled, seconds=seconds).is_observed == (too_long_s < 0)
 
 
 def test_a_quiet_machine_passes() -> None:
@@ -223,6 +270,7 @@ def test_shares_do_not_depend_on_how_long_an_execution_lasts() -> None:
         assert headroom is not None
         assert headroom.start_skew_s == pytest.approx(0.02 * times)
         assert headroom.pause_longest_s == pytest.approx(0.05 * times)
+        assert headroom.pauses_per_s == pytest.approx(2 / times)
         assert (headroom.pressure_max, headroom.pressure_mean) == (None, None)
         found.append(asdict(headroom))
     counts = ("start_skew_s", "pause_longest_s", "pauses_per_s", "retransmits", "windows")
@@ -260,6 +308,7 @@ def test_what_a_queue_still_holds_is_doubtful() -> None:
         # Samples of the first second alone, as after the death of the observing thread.
         {"seconds": 100.0},
         {"seconds": 2.5},
+        {"seconds": 0.0},
     ],
 )
 def test_what_was_not_observed_cannot_be_trusted(missing: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from model.fabric.topology import Hop, Topology
 from model.fabric.transport import DEFAULT_ROCE, Transport
 from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.load import Need, Profile, packet_bytes, profile, switch_ports
+from model.prediction.load import Flows, Need, Profile, packet_bytes, profile, switch_ports
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
@@ -157,6 +157,16 @@ def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
     rate = sum(busiest.size_bytes.values())
     assert all_bytes / found.completion_s <= rate * (1 + 1e-6)
     assert rate * found.completion_s * min(window, 1) <= all_bytes * (1 + 1e-6)
+
+
+@given(st.integers(0, 399), st.integers(0, 500))
+def test_what_a_slice_alone_carries_is_spread_over_the_window(place: int, width: int) -> None:
+    """A slice is a second here; a window has one at least, and no more than all."""
+    parts = (0.0,) * place + (1.0,) + (0.0,) * (399 - place)
+    found = Profile(400.0, {(HopKind.SWITCH, Flows(1e6)): parts}, parts, 1, exact=False)
+    busiest = found.busiest(float(width), lambda load: load.transfers)
+    assert busiest.transfers == pytest.approx(1 / min(400, max(1, width)))
+    assert busiest.size_bytes[HopKind.SWITCH] == pytest.approx(busiest.transfers)
 
 
 @given(st.floats(1e5, 1e10), st.floats(1, 100))

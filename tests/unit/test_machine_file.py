@@ -59,6 +59,12 @@ def test_a_file_that_is_no_measurement_is_none(place: Path, text: str) -> None:
     assert known_machine() is None
 
 
+def test_a_measurement_of_another_version_is_none(place: Path) -> None:
+    keep(here())
+    place.write_text(place.read_text().replace("railbed.machine/2", "railbed.machine/1"))
+    assert known_machine() is None
+
+
 def test_a_write_that_fails_leaves_the_old_file(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

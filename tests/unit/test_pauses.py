@@ -39,6 +39,9 @@ def test_a_part_and_its_rest_are_the_whole(log: PauseLog, span: list[int]) -> No
     begin_ns, end_ns = span
     parts = log.during(0, begin_ns), log.during(begin_ns, end_ns), log.during(end_ns, SECOND_NS)
     assert sum(part.lost * part.seconds for part in parts) == pytest.approx(log.lost, abs=1e-9)
+    assert [part.seconds for part in parts] == pytest.approx(
+        [begin_ns / SECOND_NS, (end_ns - begin_ns) / SECOND_NS, 1 - end_ns / SECOND_NS]
+    )
     assert all(log.during(begin_ns, end_ns).of_core(core).cores == 1 for core in range(4))
 
 
@@ -50,10 +53,16 @@ def test_stretches_lie_between_pauses(
     edges = [moment for stretch in found for moment in stretch]
     assert edges == sorted(edges)
     assert all(span[0] <= moment <= span[1] for moment in edges)
+    left_out_ns, at_ns = 0, span[0]
     for pause in log.pauses:
         if pause.length_s > longer_than_s:
             for begin_ns, end_ns in found:
                 assert end_ns <= pause.begin_ns or begin_ns >= pause.end_ns
+            over_ns = min(span[1], pause.end_ns + round(catch_up_s * SECOND_NS))
+            left_out_ns += max(0, over_ns - max(at_ns, pause.begin_ns))
+            at_ns = max(at_ns, over_ns)
+    # Nothing is left out but long pauses, and what catches up after them.
+    assert sum(end - begin for begin, end in found) == span[1] - span[0] - left_out_ns
 
 
 def test_without_pauses_the_whole_span_is_one_stretch() -> None:
@@ -101,6 +110,7 @@ def test_a_machine_without_pauses_is_quiet() -> None:
 def test_most_of_what_is_lost_is_in_pauses_of_that_length(log: PauseLog) -> None:
     found = profile(log)
     lengths_s = [pause.length_s for pause in log.pauses]
-    shorter_s = sum(length_s for length_s in lengths_s if length_s <= found.most_s)
-    assert shorter_s >= 0.95 * sum(lengths_s) - 1e-9
+    for share, up_to_s in ((0.5, found.half_s), (0.95, found.most_s)):
+        assert sum(s for s in lengths_s if s <= up_to_s) >= share * sum(lengths_s) - 1e-9
+        assert sum(s for s in lengths_s if s < up_to_s) <= share * sum(lengths_s) + 1e-9
     assert found.half_s <= found.most_s <= found.longest_s

@@ -294,7 +294,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
             "--set workloads.3.size=1 B: the list has 1 entry, number 0, got 3",
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
-        ("repeats.x=1", "--set repeats.x"),
+        ("repeats.x=1", "--set repeats.x=1: repeats is a scalar; it has no keys"),
         ("description=run #2", "--set description=run #2: a space and # begin a comment (quote"),
     ],
 )
