@@ -155,7 +155,10 @@ class Nodes:
         return send
 
     def wait(self, later: int, earlier: int) -> None:
-        """Let a node wait for the end of another node of its rank; raise `Malformed` for too many."""
+        """Let a node wait for the end of another node of its rank.
+
+        Raises `Malformed` for a dependency too many.
+        """
         if len(self.later) == MOST_DEPENDENCIES:
             what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
             raise Malformed(self.added[later].line, what)
