@@ -127,7 +127,7 @@ def main() -> NoReturn:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
     _forget_displays()
-    stdout = _device(STDOUT)
+    stdout, message = _device(STDOUT), ""
     try:
         _require_folder()
         _require_alone(sys.argv[1:])
@@ -145,8 +145,9 @@ def main() -> NoReturn:
         _die_unread(stdout)
         _end(_usage_or_bug(broken), EXIT_EMULATION_FAILED)
     except RailbedError as error:
-        shown = Interrupted(error) if is_ending() and not isinstance(error, Interrupted) else error
-        _end(str(shown), shown.exit_code)
+        message, exit_code = str(error), error.exit_code
+        if is_ending() and not isinstance(error, Interrupted):
+            message, exit_code = str(Interrupted(error)), EXIT_INTERRUPTED
     except Exception as error:
         if not is_ending():
             _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
@@ -154,7 +155,10 @@ def main() -> NoReturn:
     finally:
         _ignore_endings()  # what ends already is not interrupted
     if exit_code == EXIT_INTERRUPTED:
-        _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
+        message = message or "interrupted; everything was taken down"
+    if message:
+        # No error is handled any more, which would keep data bases open: DuckDB prints those left.
+        _end(message, exit_code)
     sys.exit(exit_code)
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from commands.options import Overrides, ScenarioPath, load_scenario, require_possible
+from model.errors import visible
 from model.fabric.spec import PLATFORMS
 from model.sentences import counted
 from scenarios.planning.plan import notes
@@ -15,9 +16,9 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
     checked = load_scenario(scenario, overrides)
     require_possible(checked)
     # Without Rich, whose import takes a tenth of this command.
-    print(f"{scenario}: ok")
+    print(visible(f"{scenario}: ok"))
     for line in described(checked):
-        print(f"  {line}")
+        print(visible(f"  {line}"))
 
 
 def described(scenario: Scenario) -> Iterator[str]:

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, visible
 
 if TYPE_CHECKING:
     from results.sections.section import Section
@@ -17,10 +18,26 @@ if TYPE_CHECKING:
 TABLE_WIDTH = 80
 
 
-# Texts are printed as they are: names and paths of users may look like markup.
-out = Console(markup=False, emoji=False, highlight=False)
+class Terminal(Console):
+    """A console that prints texts as they are: names and paths of users may look like markup.
+
+    Names in files of others may have characters that control a terminal, which are made visible.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Yield the parts of what is printed; Rich itself moves the cursor by those of control."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(visible(part.text), part.style)
+
+
+out = Terminal()
 out.width = max(out.width, TABLE_WIDTH)
-err = Console(stderr=True, markup=False, emoji=False, highlight=False)
+err = Terminal(stderr=True)
 
 
 def print_result(

@@ -14,7 +14,7 @@ from commands.export_nccl_tests import groups, rows_as_printed
 from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
 from commands.train import Fabric, checked_changes
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, visible
 from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
 from model.workload.generator import Generator
@@ -120,7 +120,7 @@ def predict(
 def _print_like_nccl_tests(scenario: Scenario, cases: Iterable[CaseOnPaper]) -> None:
     """Print the columns of nccl-tests, and what has none."""
     for name, together in groups([_as_run(asdict(case)) for case in cases]).items():
-        print(*rows_as_printed(name, together), sep="\n")
+        print(*map(visible, rows_as_printed(name, together)), sep="\n")
     # Of collectives of equally many ranks each, nccl-tests have columns.
     bare = (
         case.name
@@ -128,7 +128,7 @@ def _print_like_nccl_tests(scenario: Scenario, cases: Iterable[CaseOnPaper]) -> 
         if not isinstance(case.task, SizedCollective) or case.task.members is None
     )
     for what in (*bare, *left_out(scenario)):
-        print(f"# not predicted: {what}")
+        print(visible(f"# not predicted: {what}"))
 
 
 def _sizes(begin: str, end: str) -> list[float]:

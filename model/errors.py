@@ -45,12 +45,14 @@ class Problem:
         return f"{shortened(self.where)}: {shortened(self.what)}{hint}"
 
 
-def shortened(text: str) -> str:
-    """Return a text for a message; of a long text, the beginning and the end.
+def visible(text: str) -> str:
+    """Return a text in which characters that control a terminal are shown by their numbers."""
+    return CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
 
-    Characters that control a terminal are shown by their numbers.
-    """
-    text = CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
+
+def shortened(text: str) -> str:
+    """Return a visible text for a message; of a long text, the beginning and the end."""
+    text = visible(text)
     if len(text) <= MOST_CHARACTERS:
         return text
     part = MOST_CHARACTERS // 2

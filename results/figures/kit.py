@@ -97,8 +97,13 @@ class Picture:
 
 @contextmanager
 def _style(name: str, points: float = POINTS) -> Iterator[None]:
-    """Set the style; names of parts inside an SVG picture differ from those of other pictures."""
-    with mpl.rc_context({**STYLE, "font.size": points, "svg.hashsalt": name}):
+    """Set the style; names of parts inside an SVG picture differ from those of other pictures.
+
+    Settings of a user, or of a `matplotlibrc` in the current folder, do not count.
+    """
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**STYLE, "font.size": points, "svg.hashsalt": name})
         yield
 
 

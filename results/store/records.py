@@ -20,10 +20,11 @@ from model.errors import InputError, Problem, RailbedError
 
 # The result of a run has about 50 kB. JSON takes up to 20 times its size in memory.
 MOST_BYTES = 2**24
-# Exceptions from a record without the form that its reader expects.
+# Exceptions from a record without the form that its reader expects; of a generator in which nothing
+# is next, Python makes a RuntimeError.
 UNEXPECTED = (
     *(LookupError, TypeError, ValueError, ArithmeticError, AttributeError),
-    *(RecursionError, csv.Error),
+    *(RuntimeError, StopIteration, csv.Error),
 )
 # Metadata of a record's field: not in the JSON object; only if it is not empty; its own fields.
 HIDDEN, OPTIONAL, FLAT = ({"json": how} for how in ("hidden", "optional", "flat"))

@@ -31,6 +31,9 @@ WHOLE, REAL, TEXT, FLAG = "BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN"
 # `case` alone is a word of SQL.
 CASE = "case_name"
 QUERY_INTERRUPTED = "Query interrupted"
+# Characters of a CSV file's first line, of which a damaged one may have gigabytes; a field of more
+# than half of them is refused by `csv`.
+MOST_HEADER = 2**18
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,7 @@ def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawT
     except user_files.Unreadable as error:
         raise InputError(Problem(str(source), str(error))) from None
     with reading(source), source.open(newline="", encoding="utf-8") as file:
-        header = next(csv.reader(file), [])
+        header = next(csv.reader([file.readline(MOST_HEADER)]), [])
     if header:
         columns = ", ".join(f"{quoted(name)}: {quoted(TEXT)}" for name in header)
         wanted = ", ".join(f'"{name}"' for name in table.columns)

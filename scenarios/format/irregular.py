@@ -19,7 +19,6 @@ from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
 from scenarios.format.networks.files import LinkEntry
-from scenarios.format.units import MOST_LINKS
 
 # A transfer has two ends.
 LEAST_GPUS = 2
@@ -115,8 +114,6 @@ def wiring_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", "kinds"), "custom needs links")
     elif fabric.links and not is_custom:
         yield Issue(PLACE, "need the kind custom", "add it to `kinds`, or leave `kinds` out")
-    elif sum(len(entry.from_) * len(entry.to) for entry in fabric.links) > MOST_LINKS:
-        yield Issue(PLACE, f"must be at most {MOST_LINKS}")
     elif is_custom:
         for key in fabric.model_fields_set & set(REGULAR if is_alone else REGULAR[:1]):
             what = "describes rails and spines; a custom fabric has its links instead"

@@ -36,9 +36,8 @@ from model.job.placement import RecoveryStrategy
 from scenarios.format.checked_file import Strict
 from scenarios.format.document import FileKind
 from scenarios.format.files import PathText, in_folder
-from scenarios.format.networks.files import LinkEntry, read_network
+from scenarios.format.networks.files import Links, read_network
 from scenarios.format.units import (
-    MOST_LINKS,
     MOST_S,
     Bytes,
     Count,
@@ -183,7 +182,7 @@ class Fabric(Strict):
     pxn: Flag | None = None
     """rail-optimized: packets to another rail leave by the NIC of the peer on that rail, not over
     spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false"""
-    links: tuple[LinkEntry, ...] = Field(default=(), max_length=MOST_LINKS)
+    links: Links = ()
     """custom: the [links](#custom-fabrics)"""
     rail_leaves: Count = 1
     """rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network with `spines`

@@ -261,6 +261,7 @@ def test_a_group_without_ranks_has_the_first_ones(size: int | None) -> None:
         ("[{'pg_name': 1, 'ranks': [0]}, {'pg_name': 1, 'ranks': [1]}]", "'1' is defined twice"),
         ('[\'[{"pg_name": "1", "ranks": [1, 2]}]\']', "'1' does not have rank 0"),
         ("pg_name" + "(" * 10_000, "process groups must be a list"),
+        ("[{'pg_name': 1, 'ranks': [1e999]}]", "process groups must be a list"),
         ("[]  # pg_name", "process groups must be a list"),
     ],
 )

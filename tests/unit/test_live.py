@@ -322,6 +322,7 @@ def test_an_address_is_read(text: str, address: Address) -> None:
     [
         ("127.0.0.1:http", "port must be 0 to 65535, got 'http'"),
         (":70000", "port must be 0 to 65535, got '70000'"),
+        (":" + "9" * 5000, "port must be 0 to 65535, got '999"),
         ("1.2.3.4:-1", "port must be 0 to 65535, got '-1'"),
     ],
 )

@@ -44,6 +44,7 @@ from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
 from tests.unit.test_results_failures import IMPACT
+from tests.unit.traces import peak_below
 
 CASES = both_fabrics()
 BEFORE = {"a--b": dict.fromkeys(list(COUNTERS.columns)[2:], 1)}
@@ -315,6 +316,16 @@ def test_records_that_are_no_files_are_named(tmp_path: Path, kind: str) -> None:
     else:
         place.mkdir()
     with pytest.raises(InputError, match=r"transfers\.csv: is (not a regular file|a folder)"):
+        read_table(run, TRANSFERS)
+
+
+@pytest.mark.parametrize("begin", ["", "repeat,transfer\n"])
+def test_a_table_of_one_long_line_takes_little_memory(tmp_path: Path, begin: str) -> None:
+    run = run_folder(tmp_path)
+    place = next(run.glob("*/transfers.csv"))
+    place.write_text(begin)
+    os.truncate(place, 2**26)
+    with peak_below(2**22), pytest.raises(InputError, match=r"cannot be (read|parsed)"):
         read_table(run, TRANSFERS)
 
 

@@ -1,8 +1,11 @@
 """The report of runs: true to the data, self-contained, readable without its pictures."""
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from errno import ENOSPC
 from html.parser import HTMLParser
@@ -18,6 +21,8 @@ from hypothesis import strategies as st
 
 from commands.compare import compared
 from commands.report import articles_about, report
+from commands.timeline import timeline
+from linux.files.program_files import ROOT
 from model.errors import InputError
 from model.fabric.build import build_topology, exchanged, straight_cross_connects
 from model.fabric.topology import Gpu
@@ -341,6 +346,28 @@ def test_a_page_is_named_by_its_first_run_or_its_sweep(
     monkeypatch.chdir(tmp_path)
     report(runs, None, "", sweep, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [f"{named}.html"]
+
+
+def test_a_damaged_table_is_refused_in_a_sentence_alone(tmp_path: Path) -> None:
+    """DuckDB prints pages about a data base that is open when the program ends."""
+    sealed(stored_run(tmp_path), TRANSFERS).write_bytes(b"x")
+    program = [sys.executable, "-P", "-m", "commands", "report", "latest", f"--store={tmp_path}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(program, capture_output=True, cwd=tmp_path, env=environment, text=True)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "records cannot be read: " in done.stderr
+
+
+@pytest.mark.parametrize("draw", [report, timeline])
+def test_a_topology_without_links_is_damaged(
+    draw: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in stored_run(tmp_path).glob("*/topology.json"):
+        place.write_text(json.dumps({**json.loads(place.read_text()), "links": []}))
+    runs: Any = ["latest"] if draw is report else "latest"
+    with pytest.raises(InputError, match="cannot be parsed"):
+        draw(runs, store=tmp_path)
 
 
 def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import escape
 from rich.console import Console
 
+from commands.output import Terminal
+from model.errors import CONTROL
 from results.render import terminal
 from results.render.markdown import markdown
 from results.render.page import Article, Part, render
@@ -91,6 +93,18 @@ def test_a_long_value_leaves_room_for_the_name_behind_it() -> None:
     section = Section("", ("trace", "case", "measured"), [row], names=2)
     print_sections([section], Console(file=text, width=60))
     assert "rail-only/all-to-all" in text.getvalue()
+
+
+@settings(max_examples=30)
+@given(st.text("a[/\x07\x1b\x9b\r\n\t"))
+def test_what_is_printed_controls_no_terminal(name: str) -> None:
+    """Names in runs and in files of others may try to."""
+    console = Terminal()
+    section = Section(name, (name, "figure"), [(name, "1")], text=name, remarks=(name,))
+    with console.capture() as printed:
+        console.print(name)
+        print_sections([section, section], console)
+    assert not CONTROL.search(printed.get())
 
 
 @given(st.text("ab/-"), st.integers(1, 20))

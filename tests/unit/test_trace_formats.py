@@ -15,7 +15,7 @@ from scenarios.library_files import LIBRARY
 from tests.unit.pytorch_files import call, communication, kineto, operators
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below, same
-from traffic_gen.traces.formats import msccl
+from traffic_gen.traces.formats import msccl, nodes
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import FORMATS, read_trace, trace_in
 from traffic_gen.traces.replay import Replay
@@ -141,6 +141,19 @@ def test_an_htsim_trigger_starts_connections_at_the_ends_of_others() -> None:
         fired("id 1 multishot", begins="start 0 trigger 1")
     with pytest.raises(Malformed, match=r"^waits for line 3, which is not of node 0"):
         fired("id 1 barrier count 2", source=0)
+
+
+def test_dependencies_of_an_htsim_barrier_are_counted_before_they_are_made() -> None:
+    """Each connection that a barrier starts waits for all that fire it."""
+    fires, begins = "0->1 start 0 size 1 send_done_trigger 1\n", "0->1 trigger 1 size 1\n"
+    text = f"Nodes 2\n{fires * 50}{begins * 50}trigger id 1 barrier count 50\n"
+    assert len(trace_in([text.encode()]).after.values) == 2500
+    with patch.object(nodes, "MOST_DEPENDENCIES", 2499), pytest.raises(Malformed) as refused:
+        trace_in([text.encode()])
+    assert (refused.value.what, refused.value.place) == (
+        "trace must have at most 2499 dependencies",
+        ":101",
+    )
 
 
 def test_a_word_that_htsim_makes_nothing_of() -> None:

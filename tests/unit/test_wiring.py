@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from itertools import pairwise, permutations, product
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from model.fabric.wiring import Wire, longest_delay_s
 from model.prediction.fluid import predict
 from model.prediction.network import networks, pairs_of
 from model.routing.paths import Routing
+from scenarios.format.networks import files
 from scenarios.format.networks.files import names_of
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -275,6 +277,17 @@ def test_a_range_stands_for_names() -> None:
     assert list(names_of("d[0-1]g[2-3]")) == ["d0g2", "d0g3", "d1g2", "d1g3"]
     assert list(names_of("core")) == ["core"]
     assert list(names_of("leaf[08-10]")) == ["leaf08", "leaf09", "leaf10"]
+
+
+@pytest.mark.parametrize("ends", ["to: r", "to: 'r[0-9999]'", "to: []", "a: 1"])
+@pytest.mark.parametrize("lower", ["'d[0-4095]g0'", "[s, 'd[0-4095]g0', 'd[0-9999]g1']"])
+def test_too_many_links_are_refused_before_their_names_are_made(lower: str, ends: str) -> None:
+    links = ", ".join([f"{{from: {lower}, {ends}}}"] * 100)
+    with (
+        patch.object(files, "names_of", side_effect=AssertionError),
+        pytest.raises(InputError, match=r"fabric\.links: must be at most 16384"),
+    ):
+        load(FAT_TREE, [f"fabric.links=[{links}]"])
 
 
 def test_parts_of_a_transfer_need_a_single_port_of_a_gpu() -> None:

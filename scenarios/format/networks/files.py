@@ -28,6 +28,7 @@ from scenarios.format.issues import Issue, Unmapped
 from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
 from scenarios.format.units import (
     MOST_IN_NETWORK,
+    MOST_LINKS,
     Count,
     Delay,
     Loss,
@@ -105,6 +106,30 @@ class LinkEntry(Strict):
     """fraction of packets that the link drops"""
 
 
+def _few_links(value: object) -> object:
+    """Refuse too many links before their names are made; pydantic refuses what are no entries."""
+    entries = value if isinstance(value, list | tuple) else ()
+    if sum(map(_count_of_links, entries)) > MOST_LINKS:
+        raise ValueError(f"must be at most {MOST_LINKS}")
+    return value
+
+
+def _count_of_links(entry: object) -> int:
+    given = entry if isinstance(entry, dict) else {}
+    return prod(_count_of_names(given.get(key)) for key in ("from", "to"))
+
+
+def _count_of_names(value: object) -> int:
+    """Return how many names an end of links has; one if it is refused without making any."""
+    words = value if isinstance(value, list | tuple) else [value]
+    ranges = (RANGE.findall(word) for word in words if isinstance(word, str))
+    counts = (prod(1 + int(most) - int(least) for least, most in one) for one in ranges)
+    return max(1, sum(count for count in counts if 1 <= count <= MOST_NODES))
+
+
+Links = Annotated[tuple[LinkEntry, ...], BeforeValidator(_few_links)]
+
+
 class NetworkFile(Strict):
     """Keys of a scenario's fabric that a network has."""
 
@@ -115,7 +140,7 @@ class NetworkFile(Strict):
     nic_rate: Rate | None = None
     nic_ports: Count = 1
     nics_per_domain: Count | None = None
-    links: tuple[LinkEntry, ...] = Field(min_length=1)
+    links: Links = Field(min_length=1)
 
 
 class Dimensions(Strict):

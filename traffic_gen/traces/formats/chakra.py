@@ -18,12 +18,16 @@ from model.workload.transfers.columns import starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, Source, read_columns
 from traffic_gen.traces.formats.chakra_trace import Assembly
-from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
+from traffic_gen.traces.formats.nodes import (
+    MOST_DEPENDENCIES,
+    Defaults,
+    Malformed,
+    of_file,
+    require_nodes,
+)
 
 # Nodes that begin within this many bytes are read together.
 BATCH_BYTES = 2**24
-# Limit of the dependencies of all nodes, as in a replay.
-MOST_DEPENDENCIES = 20_000_000
 # Of a file, to know its format.
 LONGEST_BEGIN = 4096
 # First bytes of the fields of metadata, and of nodes: no text has one behind the length of a

@@ -134,7 +134,10 @@ class Groups:
                 )
                 for one in (json.loads(groups[0]) if isinstance(groups[0], str) else groups)
             ]
-        except (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError):
+        except (
+            *(ValueError, ArithmeticError, TypeError, LookupError),
+            *(SyntaxError, RecursionError, MemoryError),
+        ):
             raise self.at(node, "process groups must be a list with pg_name and ranks") from None
         found = dict(listed)
         for name, ranks in listed:

@@ -1,5 +1,6 @@
 """Nodes of a trace, collected one at a time by a reader of a text format, within bounds."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from model.workload.transfers.columns import NONE, Rows
 
 # A trace of a million nodes takes a gigabyte; a fabric has at most 4096 GPUs.
 MOST_NODES, MOST_RANKS = 4_000_000, 65_536
+# Of all nodes, as in a replay.
+MOST_DEPENDENCIES = 20_000_000
 # All sends together fit into a number of 64 bits.
 MOST_BYTES, MOST_SECONDS = 2**48, 86_400.0
 # Hint for a trace of any size.
@@ -123,8 +126,9 @@ class Nodes:
 
     ranks: int
     added: list[Node] = field(default_factory=list)
-    later: list[int] = field(default_factory=list)
-    earlier: list[int] = field(default_factory=list)
+    # A trace may have many times more dependencies than nodes.
+    later: "array[int]" = field(default_factory=lambda: array("q"))
+    earlier: "array[int]" = field(default_factory=lambda: array("q"))
     operations: list[Operation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -151,7 +155,13 @@ class Nodes:
         return send
 
     def wait(self, later: int, earlier: int) -> None:
-        """Let a node wait for the end of another node of its rank."""
+        """Let a node wait for the end of another node of its rank.
+
+        Raises `Malformed` for a dependency too many.
+        """
+        if len(self.later) == MOST_DEPENDENCIES:
+            what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
+            raise Malformed(self.added[later].line, what)
         self.later.append(later)
         self.earlier.append(earlier)
 
