@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from model.arrays import Floats, Ints
+from model.arrays import Floats, Ints, distinct
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
@@ -34,6 +34,8 @@ from model.workload.transfers.columns import NONE, Transfers, starts_of
 # Events closer than this are one event: rounding, a part of the time, must not separate those that
 # are simultaneous. Where a nanosecond is much data, it is this part of a byte on the fastest link.
 SAME_TIME_S, SAME_BYTES, SAME_PART = 1e-9, 0.05, 1e-12
+# What releases a transfer that waits for an earlier one.
+ARRIVAL, CONFIRMATION, DEPARTURE, RENDEZVOUS = np.arange(4, dtype=np.int8)
 
 
 def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
@@ -46,19 +48,19 @@ def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
     """
     rates = np.zeros(len(paths))
     spare, left = rate.copy(), np.arange(len(paths))
-    while len(left):
-        links = paths[left]
-        weights = sums(links, weight[left], len(rate))
+    while True:
+        weights = sums(paths, weight, len(rate))
         share = np.divide(spare, weights, out=np.full(len(rate), np.inf), where=weights > 0)
-        tightest = share.take(links.T).min(axis=0)
+        tightest = share.take(paths.T).min(axis=0)
         least = np.full(len(rate), np.inf)
-        np.minimum.at(least, links.ravel(), tightest.repeat(links.shape[1]))
+        np.minimum.at(least, paths.ravel(), tightest.repeat(paths.shape[1]))
         saturated = share <= least * (1 + SAME_SHARE)
-        frozen = saturated.take(links.T).any(axis=0)
-        rates[left[frozen]] = tightest[frozen] * weight[left[frozen]]
-        spare -= sums(links[frozen], rates[left[frozen]], len(rate))
-        left = left[~frozen]
-    return rates
+        frozen = saturated.take(paths.T).any(axis=0)
+        rates[left[frozen]] = tightest[frozen] * weight[frozen]
+        if frozen.all():
+            return rates
+        spare -= sums(paths[frozen], rates[left[frozen]], len(rate))
+        left, paths, weight = left[~frozen], paths[~frozen], weight[~frozen]
 
 
 def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> Floats:
@@ -93,24 +95,24 @@ class Releases:
     """
 
     def __init__(self, transfers: Transfers, pair: Ints, net: Network, terms: Terms) -> None:
-        earlier, later, readies = transfers.dependencies()
-        here = transfers.source[later] == transfers.destination[earlier]
-        travels = np.where(readies, later, np.where(here, NONE, earlier))
-        to, lane = transfers.destination, transfers.lane
-        other_connection = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
-        awaits = readies | here | transfers.is_compute[later] | (net.window == 1)
-        awaits |= ~net.by_roce[pair[earlier]] & other_connection
+        earlier, later, meets = transfers.dependencies
         # There may be tens of millions.
-        later_by = np.where(awaits, np.int8(1), np.int8(-1))
-        if not terms.confirmations:
-            travels[:] = NONE
-        elif net.window > 1:
+        by = np.full(len(later), ARRIVAL)
+        if terms.confirmations:
+            to, lane = transfers.destination, transfers.lane
+            other_connection = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
+            awaits = transfers.is_compute[later] | (net.window == 1)
+            awaits |= ~net.by_roce[pair[earlier]] & other_connection
+            by = np.where(awaits, CONFIRMATION, DEPARTURE)
+            by[transfers.source[later] == to[earlier]] = ARRIVAL
+            by[meets] = RENDEZVOUS
+        if terms.confirmations and net.window > 1:
             first, last = _windows(transfers, net.window)
             earlier, later = np.append(earlier, first), np.append(later, last)
-            travels = np.append(travels, first)
-            later_by = np.append(later_by, np.ones_like(first, np.int8))
-        order = np.argsort(earlier, kind="stable")
-        self.later, self._travels, self._by = later[order], travels[order], later_by[order]
+            by = np.append(by, np.full(len(last), CONFIRMATION))
+            order = np.argsort(earlier, kind="stable")
+            earlier, later, by = earlier[order], later[order], by[order]
+        self.earlier, self.later, self._by = earlier, later, by
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
         self.missing = np.bincount(later, minlength=len(transfers))
 
@@ -119,16 +121,20 @@ class Releases:
 
         `latency_s` has each transfer's latency, as its confirmation and rendezvous have it.
         """
-        travels = self._travels[places]
-        return np.where(travels == NONE, 0.0, self._by[places] * latency_s[travels])
+        by = self._by[places]
+        if not by.any():
+            return np.zeros(len(places))
+        travels = np.where(by == RENDEZVOUS, self.later[places], self.earlier[places])
+        travel_s = latency_s[travels]
+        return np.select([by == ARRIVAL, by == DEPARTURE], [0.0, -travel_s], travel_s)
 
-    def of(self, ended: Ints) -> tuple[Ints, Ints]:
-        """Return the indices into `later` that ended transfers release, each with its transfer."""
+    def of(self, ended: Ints) -> Ints:
+        """Return the indices into `later` that ended transfers release."""
         begins = self._starts[ended]
         counts = self._starts[ended + 1] - begins
         ends = np.cumsum(counts)
-        places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
-        return places, np.repeat(ended, counts)
+        places: Ints = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
+        return places
 
 
 def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
@@ -280,13 +286,9 @@ class Simulation:
         fresh[net.paths] = True
         fresh &= np.isnan(self._tokens)
         self._tokens[fresh] = net.burst[fresh[: net.links]]
-        self._carry(self._flows)
+        self._paths = net.paths[self._pair[self._flows]]
         held, self._held = self._held, self._held[:0]
         self._release(held, np.full(len(held), self._now_s))
-
-    def _carry(self, flows: Ints) -> None:
-        """Let these be the flows under way, on their present paths."""
-        self._flows, self._paths = flows, self._net.paths[self._pair[flows]]
 
     def _next_moment(self, used: Floats) -> float:
         """Return when the next flow ends or begins, or a bucket changes; `used` in bytes/s."""
@@ -330,14 +332,14 @@ class Simulation:
             return
         done, debts = flows[ended], np.maximum(0.0, self._left[flows[ended]])
         self._tokens -= sums(self._paths[ended], debts, len(self._tokens))
-        self._carry(flows[~ended])
+        self._flows, self._paths = flows[~ended], self._paths[~ended]
         self._end(done, self._now_s + self._latency_s[done])
 
     def _end(self, numbers: Ints, moments_s: Floats) -> None:
         """Let transfers or steps of compute end at these moments, and release others."""
         self._moment_s[numbers] = moments_s
-        places, earlier = self._releases.of(numbers)
-        self._release(places, self._moment_s[earlier])
+        places = self._releases.of(numbers)
+        self._release(places, self._moment_s[self._releases.earlier[places]])
 
     def _release(self, places: Ints, since_s: Floats) -> None:
         """Count one dependency of each as done; a transfer without any left is released."""
@@ -348,13 +350,10 @@ class Simulation:
         moments_s = since_s[~stuck] + later_s[~stuck]
         np.maximum.at(self._moment_s, later, moments_s)
         np.subtract.at(self._missing, later, 1)
-        self._waiting = np.append(self._waiting, np.unique(later[self._missing[later] == 0]))
+        self._waiting = np.append(self._waiting, distinct(later[self._missing[later] == 0]))
 
     def _start(self) -> None:
-        """Start the flows that are due; first bytes use tokens.
-
-        Nothing slows a step of compute: when its turn begins, its end is known.
-        """
+        """Start the flows that are due; first bytes use tokens."""
         self._wait_for_credit()
         moments_s = self._moment_s[self._waiting]
         due = moments_s <= self._now_s + self._same_s
@@ -362,17 +361,26 @@ class Simulation:
             return
         numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
         self._waiting = self._waiting[~due]
-        computes = numbers[self._computes[numbers]]
-        begin_s = self._processors.begins_s(computes, self._moment_s[computes])
-        has_turn = begin_s <= self._moment_s[computes]
-        self._moment_s[computes] = begin_s
-        self._waiting = np.append(self._waiting, computes[~has_turn])
-        computes, begin_s = computes[has_turn], begin_s[has_turn]
-        self._end(computes, begin_s + self._processors.compute_s[computes])
-        numbers = numbers[~self._computes[numbers]]
+        computes = self._computes[numbers]
+        if computes.any():
+            self._compute(numbers[computes])
+            numbers = numbers[~computes]
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
         self._left[numbers] = sizes - take_tokens(paths, sizes, self._tokens, FIRST_LINK)
-        self._carry(np.append(self._flows, numbers))
+        self._flows = np.concatenate([self._flows, numbers])
+        self._paths = np.concatenate([self._paths, paths])
+
+    def _compute(self, steps: Ints) -> None:
+        """Let steps of compute begin whose turn it is; others ask again.
+
+        Nothing slows a step of compute: when its turn begins, its end is known.
+        """
+        begin_s = self._processors.begins_s(steps, self._moment_s[steps])
+        has_turn = begin_s <= self._moment_s[steps]
+        self._moment_s[steps] = begin_s
+        self._waiting = np.append(self._waiting, steps[~has_turn])
+        begun, begin_s = steps[has_turn], begin_s[has_turn]
+        self._end(begun, begin_s + self._processors.compute_s[begun])
 
     def _wait_for_credit(self) -> None:
         """Let flows that are due begin when the idle links on their paths have paid their debts."""
@@ -439,13 +447,11 @@ def unshared_arrivals_s(
         if (processors.begins_s(computed, begin_s[computed]) > begin_s[computed]).any():
             raise SharedLink
         arrival_s[computed] = begin_s[computed] + processors.compute_s[computed]
-        places, earlier = releases.of(due)
-        later = releases.later[places]
+        places = releases.of(due)
+        earlier, later = releases.earlier[places], releases.later[places]
         np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places, travel_s))
         np.subtract.at(releases.missing, later, 1)
-        # Each once: in half the time of `numpy.unique`, which hashes.
-        ready = np.sort(later[releases.missing[later] == 0])
-        due = ready[np.diff(ready, prepend=NONE) > 0]
+        due = distinct(later[releases.missing[later] == 0])
     return arrival_s
 
 

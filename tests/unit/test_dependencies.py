@@ -20,6 +20,14 @@ def any_steps(draw: st.DrawFn) -> list[Transfer]:
     return found
 
 
+@given(any_steps())
+def test_dependencies_are_sorted_by_the_earlier_step(steps: list[Transfer]) -> None:
+    columns = (column.tolist() for column in Transfers.of(steps).dependencies)
+    waits = [(earlier, step.id, False) for step in steps for earlier in step.after]
+    meetings = [(step.ready, step.id, True) for step in steps if step.ready is not None]
+    assert list(zip(*columns, strict=True)) == sorted(waits + meetings)
+
+
 @given(any_steps(), st.data())
 def test_a_step_begins_when_all_that_it_waits_for_have_ended(
     steps: list[Transfer], data: st.DataObject

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.arrays import Floats
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import Shaper
@@ -97,3 +98,21 @@ def test_each_queue_pair_has_a_window_and_transfers_take_them_in_turn(
         pair, net = healthy_network(alone, one)
         expected_s = Simulation(alone, pair, [net], latencies_on(one)).run()
         assert arrival_s[mine] == pytest.approx(expected_s)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1000, 1_000_000)), min_size=1, max_size=12))
+def test_a_connection_has_its_window_whatever_the_other_direction_sends(
+    sent: list[tuple[bool, int]],
+) -> None:
+    topology = build_topology(replace(spec(FabricKind.RAIL_ONLY, 2, 1), window=2))
+
+    def arrival_s(some: list[tuple[bool, int]]) -> Floats:
+        ends = [(int(back), int(not back), size) for back, size in some]
+        transfers = Transfers.of([Transfer(n, *end, ()) for n, end in enumerate(ends)])
+        pair, net = healthy_network(transfers, topology)
+        return Simulation(transfers, pair, [net], latencies_on(topology)).run()
+
+    both_s = arrival_s(sent)
+    for direction in {back for back, _ in sent}:
+        mine = [n for n, (back, _) in enumerate(sent) if back is direction]
+        assert both_s[mine] == pytest.approx(arrival_s([sent[n] for n in mine]))

@@ -256,17 +256,20 @@ class Transfers(Sequence[Transfer]):
         """Whether each is a step of compute."""
         return np.equal(self.source, self.destination)
 
+    @cached_property
     def dependencies(self) -> tuple[Ints, Ints, Bools]:
-        """Return all dependencies as pairs, earlier and later, and whether each is a rendezvous."""
-        after, meets = self.after, np.flatnonzero(self.ready != NONE)
-        meeting = np.arange(len(after.values) + len(meets)) >= len(after.values)
-        earlier = np.concatenate([after.values, self.ready[meets]])
-        return earlier, np.concatenate([after.row, meets]), meeting
+        """All dependencies, sorted: earlier and later, and whether each is a rendezvous."""
+        # There may be tens of millions: as numbers, they are sorted in a quarter of the time.
+        after, meets, bits = self.after, np.flatnonzero(self.ready != NONE), len(self).bit_length()
+        waits = ((after.values << bits) | after.row) << 1
+        meetings = (((self.ready[meets] << bits) | meets) << 1) | 1
+        codes = np.sort(np.concatenate([waits, meetings]))
+        return codes >> (bits + 1), (codes >> 1) & ((1 << bits) - 1), codes & 1 == 1
 
     @cached_property
     def waits(self) -> Rows:
         """All dependencies of each transfer: those of `after`, and its rendezvous."""
-        earlier, later, meeting = self.dependencies()
+        earlier, later, meeting = self.dependencies
         return Rows.grouped(earlier, later, len(self)) if meeting.any() else self.after
 
     @cached_property
