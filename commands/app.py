@@ -143,15 +143,18 @@ def main() -> NoReturn:
         if not isinstance(broken, BrokenPipeError):
             raise
         _die_unread(stdout)
-        _end(_usage_or_bug(broken), EXIT_EMULATION_FAILED)
+        message, exit_code = _usage_or_bug(broken), EXIT_EMULATION_FAILED
     except RailbedError as error:
         message, exit_code = str(error), error.exit_code
         if is_ending() and not isinstance(error, Interrupted):
             message, exit_code = str(Interrupted(error)), EXIT_INTERRUPTED
-    except Exception as error:
-        if not is_ending():
-            _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
+    except KeyboardInterrupt:  # before Typer, which returns its exit code
         exit_code = EXIT_INTERRUPTED
+    except Exception as error:
+        exit_code = EXIT_INTERRUPTED
+        if not is_ending():
+            message = _usage_or_bug(error)
+            exit_code = getattr(error, "exit_code", EXIT_EMULATION_FAILED)
     finally:
         _ignore_endings()  # what ends already is not interrupted
     if exit_code == EXIT_INTERRUPTED:

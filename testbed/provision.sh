@@ -13,6 +13,8 @@
 #
 # All output goes to standard error: standard output belongs to the command that follows.
 set -euo pipefail
+# Ctrl-C ends it also where a command has not died of that: `timeout` has a process group of its own.
+trap 'trap - INT && kill -INT $$' INT
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 python=/usr/bin/python3
@@ -498,8 +500,6 @@ provision_environment_alone() {
 }
 
 main() {
-  # Ctrl-C ends it also where a command has not died of that: `timeout` has a process group of its own.
-  trap 'trap - INT && kill -INT $$' INT
   case ${1-} in
     --python-ready) environment_ready ;;
     --python) environment_ready || provision_environment_alone ;;

@@ -8,6 +8,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from model.errors import visible
 from results.sections.section import Cell, Marked, Row, Section
 from results.verdicts.path_check import NOT_APPLICABLE
 
@@ -42,13 +43,14 @@ def print_whole(section: Section, console: Console) -> None:
         block.add_column(no_wrap=True, style="bold")
         block.add_column(overflow="fold")
         for column, cell in zip(section.columns, row, strict=True):
-            block.add_row(Text(column), _text(cell))
+            block.add_row(_text(column), _text(cell))
         console.print(block)
         console.print()
 
 
 def _text(cell: Cell) -> Text:
-    return Text(str(cell), COLOURS.get(cell.verdict, "") if isinstance(cell, Marked) else "")
+    colour = COLOURS.get(cell.verdict, "") if isinstance(cell, Marked) else ""
+    return Text(visible(str(cell)), colour)
 
 
 def _tables(section: Section, width: int) -> Iterator[Table | Text]:
@@ -83,12 +85,12 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
         if number < section.names:
             given = left if number == last and broken else None
-            table.add_column(Text(heading), overflow="fold", width=given)
+            table.add_column(_text(heading), overflow="fold", width=given)
         else:
             cells = (row[number] for row in section.rows if not is_heading(row, section))
             has_words = any(isinstance(cell, Marked) for cell in cells)
             justify: JustifyMethod = "left" if has_words else "right"
-            table.add_column(Text(heading), justify=justify, width=least)
+            table.add_column(_text(heading), justify=justify, width=least)
     for row in rows:
         whole = list(row)
         if broken and isinstance(name := whole[last], str):
@@ -126,7 +128,8 @@ def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
     """
     rows: list[Row] = [[heading(column) for column in section.columns]]
     rows += (row for row in section.rows if not is_heading(row, section))
-    widths = [max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)]
+    columns = zip(*rows, strict=True)
+    widths = [max(cell_len(visible(str(cell))) for cell in cells) for cells in columns]
     return [widths[0] + is_grouped(section), *widths[1:]]
 
 

@@ -358,6 +358,18 @@ def test_an_error_after_an_interruption_is_neither_a_bug_nor_a_failure(
     assert done.stderr == f"railbed: {told}"
 
 
+def test_an_interruption_before_the_command_is_told_in_a_sentence() -> None:
+    program = (
+        "import os, signal, sys, commands.app as commands\n"
+        "commands._widen_help = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['railbed', '--help']\n"
+        "commands.main()"
+    )
+    done = executed(program)
+    told = "railbed: interrupted; everything was taken down\n"
+    assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, told)
+
+
 def test_an_interruption_of_the_end_changes_nothing() -> None:
     program = (
         "import atexit, os, signal, sys, commands.app as commands\n"

@@ -314,9 +314,8 @@ def test_the_tests_are_proposed_with_a_quoted_path(clone: Path) -> None:
 
 
 def test_ctrl_c_ends_it_also_if_a_command_does_not_die_of_that() -> None:
-    """`timeout` and its command are in a process group of their own."""
-    asks = "environment_ready() { sh -c 'trap : INT; kill -INT $1' sh $$; }"
-    words = f"{asks}; main --python-ready; echo goes on"
+    """`timeout` and its command are in a process group of their own; so with scripts beside it."""
+    words = "sh -c 'trap : INT; kill -INT $1' sh $$; echo goes on"
     assert said_by(words, "env", "--default-signal=INT") == []
 
 

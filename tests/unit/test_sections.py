@@ -12,11 +12,11 @@ from markupsafe import escape
 from rich.console import Console
 
 from commands.output import Terminal
-from model.errors import CONTROL
+from model.errors import CONTROL, visible
 from results.render import terminal
 from results.render.markdown import markdown
 from results.render.page import Article, Part, render
-from results.render.terminal import print_sections
+from results.render.terminal import print_sections, print_whole
 from results.sections import run
 from results.sections.run import cases_section, run_sections
 from results.sections.section import Section
@@ -105,6 +105,16 @@ def test_what_is_printed_controls_no_terminal(name: str) -> None:
         console.print(name)
         print_sections([section, section], console)
     assert not CONTROL.search(printed.get())
+
+
+@given(st.text("a\x07\x1b\x9b\r", min_size=1, max_size=15))
+def test_a_name_made_visible_is_whole_in_a_table(name: str) -> None:
+    console = Terminal()
+    section = Section("", (name, "figure"), [(name, "1")])
+    for shown in (print_whole, lambda one, to: print_sections([one], to)):
+        with console.capture() as printed:
+            shown(section, console)
+        assert [line.split()[0] for line in printed.get().splitlines()] == 2 * [visible(name)]
 
 
 @given(st.text("ab/-"), st.integers(1, 20))
