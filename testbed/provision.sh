@@ -363,8 +363,8 @@ engine_is_young() {
 # Gives up at once when the engine has died, as its log says why, or has been starting for too long.
 wait_for_engine() {
   until engine_answers; do
+    sleep 0.1 # `ps` of Debian 12 takes one that has just begun for 130 years old
     engine_is_young || return 1
-    sleep 0.1
   done
 }
 

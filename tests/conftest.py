@@ -1,5 +1,6 @@
 """Settings of all tests, and fixtures for those that bring fabrics up."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,9 @@ from tests.machine import untouched
 
 # As the program does at its start, before a test module imports NumPy.
 speed_up_large_arrays()
+
+# A shell has its background jobs ignore it, and what the tests start would do the same.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: the time for one example depends on the machine's load more than on Railbed.
 settings.register_profile("unhurried", deadline=None)

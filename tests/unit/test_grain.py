@@ -172,11 +172,9 @@ def test_traffic_at_once_gets_a_fine_grain_and_rates_that_the_machine_carries(
     assert all(need.is_within_budget for need in needs)
 
 
-@pytest.mark.parametrize(
-    ("scale", "packets"), [(2_000, SEGMENT_PACKETS), (5_000, 16), (8_000, 12), (10_000, 8)]
-)
+@pytest.mark.parametrize("scale", [2_000, 5_000, 8_000, 10_000])
 def test_a_rate_that_is_given_has_the_finest_grain_that_the_machine_carries(
-    tmp_path: Path, scale: int, packets: int
+    tmp_path: Path, scale: int
 ) -> None:
     scenario = matrix(tmp_path, f"fabric.bandwidth_scale={scale}", "allow_overload=true")
     fabrics = [(case.task, scenario.spec_of(case.kind)) for case in scenario.cases]
@@ -185,7 +183,7 @@ def test_a_rate_that_is_given_has_the_finest_grain_that_the_machine_carries(
         tasks = [real_task(task, replace(spec, grain_packets=grain)) for task, spec in fabrics]
         return all(peak(task, TWO_CORES, scale).is_within_budget for task in tasks)
 
-    assert {spec.grain_packets for _, spec in fabrics} == {packets}
+    (packets,) = {spec.grain_packets for _, spec in fabrics}
     assert packets == min(filter(is_carried, GRAINS), default=SEGMENT_PACKETS)
     too_fine = "; finer ones are too many at this bandwidth_scale"
     assert scenario.chosen["grain"].why.endswith(too_fine) == (packets != FINE_PACKETS)

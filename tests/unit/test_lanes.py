@@ -81,7 +81,7 @@ def test_a_port_has_half_the_rate_and_all_traffic_when_it_is_left_alone(
     assert seconds(spread, two, lost) == pytest.approx(2 * seconds(whole, one), rel=1e-2)
 
 
-@given(custom_topologies().filter(lambda topology: topology.spec.lanes == 2))
+@given(custom_topologies(4, 2).filter(lambda topology: topology.spec.lanes == 2))
 def test_a_switch_of_a_custom_fabric_sends_to_that_of_the_lane_if_it_is_as_near(
     topology: Topology,
 ) -> None:

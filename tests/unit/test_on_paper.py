@@ -237,7 +237,7 @@ def test_keys_of_spines_take_no_closed_form_from_a_fabric_without_them(
 
 KEYED = """\
 fabric:
-  {platform: dgx-h100, domains: 8, domain_size: 8,
+  {platform: dgx-h100, domains: 2, domain_size: 4,
    oversubscription: 2}
 workloads:
   - {collective: all-reduce, algorithm: rings, size: 1 GiB}

@@ -85,19 +85,18 @@ def test_descriptions_of_the_library_are_in_one_column(tmp_path: Path) -> None:
     assert " " not in {line[column + 1] for line in lines}
 
 
-def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ended", "cause"),
+    [(KeyboardInterrupt, "interrupted"), (SystemExit, "nobody read its output any more")],
+)
+def test_a_run_that_its_user_ends_says_how(
+    tmp_path: Path, ended: type[BaseException], cause: str
+) -> None:
+    """Rich exits at a broken pipe."""
     folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
-    with pytest.raises(KeyboardInterrupt), recording_early_end(folder):
-        raise KeyboardInterrupt
-    with pytest.raises(InputError, match=r"the run is incomplete: interrupted$"):
-        read_result(folder.path)
-
-
-def test_a_run_whose_output_nobody_reads_says_so(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
-    with pytest.raises(SystemExit), recording_early_end(folder):
-        Console().on_broken_pipe()
-    with pytest.raises(InputError, match="the run is incomplete: nobody read its output any more"):
+    with pytest.raises(ended), recording_early_end(folder):
+        raise ended
+    with pytest.raises(InputError, match=f"the run is incomplete: {cause}$"):
         read_result(folder.path)
 
 
