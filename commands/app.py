@@ -280,7 +280,7 @@ def _of_output() -> str:
     try:
         print(end="", flush=True)
     except OSError:
-        return "standard output: "
+        return "standard output cannot be written: "
     return ""
 
 

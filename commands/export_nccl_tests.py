@@ -41,7 +41,8 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
     with reading(run):
         grouped = groups(result["cases"])
         if not grouped:
-            hint = "use --format chakra or htsim" if result["cases"] else "use --format json"
+            ran = any(not case.get("incomplete") for case in result["cases"])
+            hint = f"use --format {'chakra or htsim' if ran else 'json'}"
             raise InputError(Problem(str(run), "needs a timed collective without faults", hint))
         for name, cases in grouped.items():
             table, document = (folder / f"{folder_name(name)}.{end}" for end in ("txt", "json"))

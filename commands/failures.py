@@ -12,7 +12,7 @@ from execution.sweep.runner import run_several
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import EmulationError, InputError, NotReady
 from model.prediction.machine import Machine
-from model.sweep import VIRTUAL
+from model.sweep import REAL, VIRTUAL
 from results.sections.run import failures_section
 from results.store.runs import DEFAULT_STORE
 from results.verdicts.fault_impact import lost_experiment
@@ -34,21 +34,21 @@ def failures(
     fresh: options.Fresh = False,
 ) -> bool:
     """Run all experiments; print their rows, or those until one ended early."""
-    experiments = _experiments(machine_by(clock))
     rows: list[dict[str, Any]] = []
     try:
         if options.is_virtual(clock, proxies, fresh=fresh):
-            rows.extend(_virtually(experiments, store, fresh=fresh))
+            rows.extend(_virtually(store, fresh=fresh))
         else:
-            rows.extend(_one_by_one(experiments, proxies, store))
+            rows.extend(_one_by_one(proxies, store))
     finally:
         if rows:
             print_result(rows, as_json, lambda failed: [failures_section(failed)])
     return any(row["verdict"] == "fail" for row in rows)
 
 
-def _experiments(machine: Machine | None) -> Experiments:
-    """Load all scenarios with faults for a machine with these costs, by their names."""
+def _experiments(clock: str) -> Experiments:
+    """Load all scenarios with faults for a clock's machine, by their names; it takes seconds."""
+    machine = machine_by(clock)
     named = ((path, load(path)) for path in library())
     return {one.name: _loaded(path, machine) for path, one in named if one.has_faults}
 
@@ -64,14 +64,13 @@ def _executable(experiments: Experiments) -> list[Scenario]:
     return [one for one in experiments.values() if not isinstance(one, str)]
 
 
-def _one_by_one(
-    experiments: Experiments, proxies: str | None, store: Path
-) -> Iterator[dict[str, Any]]:
+def _one_by_one(proxies: str | None, store: Path) -> Iterator[dict[str, Any]]:
+    kind, lines = options.ready(proxies, options.NEEDS_NO_ROOT), Lines(err)
     from execution.run import run
 
+    experiments = _experiments(REAL)
     for experiment in _executable(experiments):
         options.require_possible(experiment)
-    kind, lines = options.ready(proxies, options.NEEDS_NO_ROOT), Lines(err)
     for name, one in experiments.items():
         if isinstance(one, str):
             yield lost_experiment(name, one)
@@ -82,9 +81,10 @@ def _one_by_one(
             yield lost_experiment(name, str(error))
 
 
-def _virtually(experiments: Experiments, store: Path, *, fresh: bool) -> Iterator[dict[str, Any]]:
+def _virtually(store: Path, *, fresh: bool) -> Iterator[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; yield the rows of all."""
     program()
+    experiments = _experiments(VIRTUAL)
     arguments = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
     possible = _executable(experiments)
     executor = LocalExecutor(machines_at_once(max((one.gpus for one in possible), default=0)))

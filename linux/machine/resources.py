@@ -74,7 +74,9 @@ def of_the_machine(error: BaseException) -> str:
     """An error that is the machine's, in words; empty for others."""
     if isinstance(error, MemoryError):
         return f"out of memory: {error}".removesuffix(": ")
-    return str(error) if isinstance(error, OSError) and error.errno in OF_THE_MACHINE else ""
+    if not isinstance(error, OSError) or error.errno not in OF_THE_MACHINE:
+        return ""
+    return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
 
 
 def full(folders: Iterable[Path]) -> str:

@@ -19,6 +19,9 @@ from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 
+# Of a replay: a step takes about half a kilobyte of memory.
+MOST_STEPS = 2_000_000
+
 
 class Action(IntEnum):
     """The action of a node."""
@@ -39,6 +42,12 @@ class Operation:
     collective: Collective
     size_bytes: int
     ranks: tuple[int, ...]
+
+    @property
+    def most_steps(self) -> int:
+        """The most transfers of a replay, with rings and direct sends."""
+        both = 2 if self.collective is Collective.ALL_REDUCE else 1
+        return both * len(self.ranks) * (len(self.ranks) - 1)
 
 
 class Contradiction(ValueError):
@@ -127,10 +136,7 @@ class Trace:
     def most_steps(self) -> int:
         """The most transfers and steps of compute of a replay, with rings and direct sends."""
         steps = int(((self.kind == Action.SEND) | (self.seconds > 0)).sum())
-        for operation in self.operations:
-            both = 2 if operation.collective is Collective.ALL_REDUCE else 1
-            steps += both * len(operation.ranks) * (len(operation.ranks) - 1)
-        return steps
+        return steps + sum(operation.most_steps for operation in self.operations)
 
     @cached_property
     def order(self) -> Sequence[int]:

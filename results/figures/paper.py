@@ -15,7 +15,7 @@ from model.arrays import Floats
 from model.sentences import counted
 from model.training.traffic import Traffic
 from results.figures.kit import MARKERS, from_zero, look, printed
-from results.sections.section import human_bytes
+from results.sections.section import human_bytes, range_of
 
 # Greys and hatches that distinguish series in print.
 GREYS = ("0.0", "0.45")
@@ -26,6 +26,8 @@ MOST_TICKS = 7
 LONG_NAME = 14
 # In print, no more rows than these can be seen.
 MOST_ROWS = 512
+# Labels of the least bytes and of less than so many times as many would overlap on a colour bar.
+NARROW = 2
 # Up to this number of GPUs, a dot is smaller than a pair.
 SMALL = 64
 
@@ -145,8 +147,10 @@ def draw_pairs(
             extent=(-0.5, gpus - 0.5, gpus - 0.5, -0.5),
             interpolation="nearest",
         )
-        ticks = np.unique([low, np.sqrt(low * high), high])
-        shown = FuncFormatter(lambda size, _: human_bytes(size))
+        middle, is_narrow = np.sqrt(low * high), high < NARROW * low
+        ticks = [middle] if is_narrow else [low, middle, high]
+        both = range_of((low, high), human_bytes).replace(" to ", "\nto ")
+        shown = FuncFormatter(lambda size, _: both if is_narrow else human_bytes(size))
         bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format=shown, shrink=0.8)
         bar.minorticks_off()
     for border in borders:

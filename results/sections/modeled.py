@@ -19,6 +19,8 @@ from results.sections.section import (
 GIGA = 1e9
 # Degrees that a sentence names only where they are above 1.
 RARE = ("expert", "context")
+# What the commands of a decision measure.
+MEASURED = {"all_to_all_slowdown": "the slowdown of all-to-all", "losses": "what failures cost"}
 # What a search chooses.
 CHOSEN = ("strategy", "way")
 
@@ -210,7 +212,7 @@ def _decision(result: Result) -> Section:
     changes = [f"With {row['input']}: {row['answer']}." for row in changing]
     none = "No price, power, lifetime or tariff a quarter or four times as large changes it."
     measured = "All figures are modeled. On an emulated twin, these commands measure:"
-    commands = (f"  {what}: {command}" for what, command in result["measured_by"].items())
+    commands = (f"  {MEASURED[key]}: {command}" for key, command in result["measured_by"].items())
     remarks = (result["sentence"], *(changes or [none]), measured, *commands)
     return Section("The decision", remarks=remarks)
 

@@ -36,7 +36,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     **{table.name: {"run": tables.TEXT, **table.all_columns} for table in tables.RAW_TABLES},
 }
 # A careless query must neither take all of the machine's memory nor fill a terminal for hours.
-MOST_GB, MOST_VALUES = 2, 1_000_000
+MOST_GB, MOST_VALUES, MOST_CHARACTERS = 2, 1_000_000, 200_000_000
 FEWER = "aggregate in SQL, or add LIMIT"
 HINT = "`./railbed query` without SQL lists all tables and their columns"
 
@@ -97,11 +97,23 @@ def query(store: Path, sql: str) -> Answer:
 def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
     rows = answer.fetchmany(MOST_VALUES + 1)
     longest = max((len(v) for row in rows for v in row if isinstance(v, list)), default=0)
-    for count, things in ((len(rows), "rows"), (longest, "values in a list")):
-        if count > MOST_VALUES:
-            what = f"result must have at most {MOST_VALUES} {things}"
-            raise InputError(Problem("query", what, FEWER))
+    for count, most, things in (
+        (len(rows), MOST_VALUES, "rows"),
+        (longest, MOST_VALUES, "values in a list"),
+        (_characters(rows), MOST_CHARACTERS, "characters"),
+    ):
+        if count > most:
+            raise InputError(Problem("query", f"result must have at most {most} {things}", FEWER))
     return rows
+
+
+def _characters(value: Any) -> int:
+    """Count the characters of all texts in a value, which may be a list, a struct or a map."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        return sum(map(_characters, value))
+    return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _read(store: Path) -> _Runs:

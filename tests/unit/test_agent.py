@@ -18,6 +18,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from model.workload.trace import MOST_STEPS
 from testbed.nodes.gpu_proxies import LIMITS
 from traffic_gen.agents.agent import (
     HEADER,
@@ -37,7 +38,7 @@ from traffic_gen.agents.transfers import (
     Send,
     contribution,
 )
-from traffic_gen.traces.replay import MOST_STEPS, MOST_WAITS
+from traffic_gen.traces.replay import MOST_WAITS
 
 PEER, CONTROL = 7, 8  # file descriptors
 

@@ -135,7 +135,7 @@ def test_an_output_that_is_full_is_named(words: list[str]) -> None:
         program = [sys.executable, "-P", "-m", "commands", *words]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, env=environment)
-    said = b"railbed: standard output: [Errno 28] No space left on device\n"
+    said = b"railbed: standard output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (4, said)
 
 
@@ -481,8 +481,8 @@ def test_a_shell_without_completion_is_bad_input(
     [
         (MemoryError("Unable to allocate 8 MiB"), "out of memory: Unable to allocate 8 MiB"),
         (MemoryError(), "out of memory"),
-        (OSError(errno.EFBIG, "File too large"), "[Errno 27] File too large"),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), "[Errno 12] Cannot allocate memory"),
+        (OSError(errno.EFBIG, "File too large", "runs/a"), "runs/a: File too large"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory"),
     ],
 )
 @pytest.mark.usefixtures("quiet")

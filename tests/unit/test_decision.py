@@ -78,6 +78,12 @@ def test_figures_over_several_models_say_so(found: dict[str, Any]) -> None:
     assert f"{short['spare']}: {short['of_model']}" in told
 
 
+def test_a_decision_says_in_words_what_commands_measure(found: dict[str, Any]) -> None:
+    told = "\n".join(str(line) for line in decision_sections(found)[-1].remarks)
+    assert all(command in told for command in found["measured_by"].values())
+    assert "_" not in told
+
+
 def test_all_networks_are_compared(found: dict[str, Any]) -> None:
     assert [one["design"] for one in found["designs"]] == [
         "rail-optimized, K = 8",

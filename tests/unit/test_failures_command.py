@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from commands.failures import failures
+from commands.options import ClockName
 from linux.files.program_files import ROOT
 from model.errors import EmulationError, InputError, NotReady
 from results.verdicts.fault_impact import lost_experiment
@@ -43,12 +44,24 @@ def test_auto_is_worked_out_for_the_measured_machine(
     executed = list[Scenario]()
     monkeypatch.setattr("scenarios.planning.machine_profile.known_machine", lambda: TWO_CORES)
     monkeypatch.setattr("commands.options.require_possible", executed.append)
-    monkeypatch.setattr("commands.options.ready", Mock(side_effect=NotReady("no Docker")))
-    with pytest.raises(NotReady):
-        failures(proxies="process", store=tmp_path)
+    monkeypatch.setattr("commands.options.ready", lambda *_: "process")
+    monkeypatch.setattr("execution.run.run", Mock(side_effect=NotReady("no Docker")))
+    failures(proxies="process", store=tmp_path)
     paths = {path.stem: path for path in library()}
     assert executed
     assert executed == [load(paths[one.name], (), TWO_CORES) for one in executed]
+
+
+@pytest.mark.parametrize(
+    ("clock", "check"), [("real", "options.ready"), ("virtual", "failures.program")]
+)
+def test_a_machine_that_is_not_ready_is_refused_before_the_library_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ClockName, check: str
+) -> None:
+    monkeypatch.setattr("commands.failures.load", Mock(side_effect=AssertionError("loaded")))
+    monkeypatch.setattr(f"commands.{check}", Mock(side_effect=NotReady("root: no")))
+    with pytest.raises(NotReady, match="root: no"):
+        failures(store=tmp_path, clock=clock)
 
 
 def test_a_refused_experiment_stops_no_other(

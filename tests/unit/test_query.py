@@ -178,6 +178,28 @@ def test_a_careless_query_has_no_endless_answer(store: Path, sql: str, said: str
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "repeat('a', 11)",
+        "encode(repeat('a', 11))",
+        "['aaaaa', 'aaaaaa']",
+        "{a: ['aaaaa', 'aaaaa']}",
+        "MAP {'aaaaaa': 'aaaaa'}",
+        "'a' FROM range(11)",
+    ],
+)
+def test_characters_of_all_texts_of_an_answer_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    """A text of a gigabyte takes minutes to print."""
+    monkeypatch.setattr("results.store.query.MOST_CHARACTERS", 11)
+    assert query(tmp_path, f"SELECT 1, {chosen}").rows
+    monkeypatch.setattr("results.store.query.MOST_CHARACTERS", 10)
+    with pytest.raises(InputError, match="at most 10 characters"):
+        query(tmp_path, f"SELECT 1, {chosen}")
+
+
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8")))
 def test_no_text_ends_a_quoted_one(text: str) -> None:
     import duckdb

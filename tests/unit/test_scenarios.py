@@ -149,6 +149,11 @@ def test_cases_are_named_by_what_they_differ_in(
             f"known: {', '.join(names_of(Collective.ALL_REDUCE))}",
         ),
         (
+            ("    algorithm: ring\n", ""),
+            "x.yaml:7 workloads.0: algorithm is required; known: "
+            + ", ".join(names_of(Collective.ALL_REDUCE)),
+        ),
+        (
             ("all-reduce", "all-reduse"),
             f"x.yaml:7 workloads.0.collective: must be {COLLECTIVES}, got 'all-reduse'; did you "
             "mean 'all-reduce'?",

@@ -1,7 +1,7 @@
 """Text formats of traces: what a sample of each means, and what is refused, with its line."""
 
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from model.fabric.job_grid import JobGrid
 from model.workload.trace import Action, Trace
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.proof import ScheduleError
 from scenarios.library_files import LIBRARY
 from tests.unit.pytorch_files import call, communication, kineto, operators
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below, same
+from traffic_gen.traces import replay
 from traffic_gen.traces.formats import msccl, nodes
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import FORMATS, read_trace, trace_in
@@ -147,11 +149,20 @@ def test_dependencies_of_an_htsim_barrier_are_counted_before_they_are_made() -> 
     """Each connection that a barrier starts waits for all that fire it."""
     fires, begins = "0->1 start 0 size 1 send_done_trigger 1\n", "0->1 trigger 1 size 1\n"
     text = f"Nodes 2\n{fires * 50}{begins * 50}trigger id 1 barrier count 50\n"
-    assert len(trace_in([text.encode()]).after.values) == 2500
-    with patch.object(nodes, "MOST_DEPENDENCIES", 2499), pytest.raises(Malformed) as refused:
+    with patch.object(nodes, "MOST_DEPENDENCIES", 2600):
+        trace = trace_in([text.encode()])
+    assert len(trace.after.values) == 2500
+    placed = Replay(trace, "barrier", np.arange(2), JobGrid(1, 2))
+    with patch.object(replay, "MOST_WAITS", 2599), pytest.raises(ScheduleError):
+        placed.steps()  # the 100 receives wait for their sends
+    with (
+        patch.object(nodes, "MOST_DEPENDENCIES", 2599),
+        patch.object(nodes.Nodes, "wait", Mock(side_effect=AssertionError("made"))),
+        pytest.raises(Malformed) as refused,
+    ):
         trace_in([text.encode()])
     assert (refused.value.what, refused.value.place) == (
-        "trace must have at most 2499 dependencies",
+        "trace must have at most 2599 dependencies",
         ":101",
     )
 
@@ -448,6 +459,26 @@ def test_nodes_of_aicb_layers_are_counted_before_they_are_made() -> None:
     with pytest.raises(Malformed, match="got 4200000 or more") as refused:
         trace_in([f"{text}700000\n".encode() + b"x\n" * 700_000])
     assert refused.value.place == ":2"
+
+
+def test_steps_of_aicb_operations_are_counted_before_they_are_made() -> None:
+    """A ring AllReduce has twice as many steps as pairs of ranks."""
+    text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n1\n"
+    text += "x -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 8 1\n"
+    said = f"must have at most 2000000 steps, got {2 * 65536 * 65535}"
+    with peak_below(10_000_000), pytest.raises(Malformed, match=said) as refused:
+        trace_in([text.encode()])
+    assert refused.value.place == ":3"
+
+
+@pytest.mark.parametrize("text", [SAMPLES["layers.txt"], SAMPLES["pipeline.goal"], CONNECTIONS])
+def test_steps_of_a_text_are_counted_as_its_replay_counts_them(text: str) -> None:
+    most = trace_in([text.encode()], GIVEN).most_steps
+    with patch.object(nodes, "MOST_STEPS", most):
+        trace_in([text.encode()], GIVEN)
+    said = f"must have at most {most - 1} steps"
+    with patch.object(nodes, "MOST_STEPS", most - 1), pytest.raises(Malformed, match=said):
+        trace_in([text.encode()], GIVEN)
 
 
 def algorithm(collective: str, chunks: int, *gpus: str) -> bytes:

@@ -1,6 +1,7 @@
 """The traffic of a training iteration: against closed forms, the paper, and its own command."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from model.training.search import best
 from model.training.strategy import Wish
 from model.training.traffic import Dimension, Flows, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
-from results.figures.paper import draw_heat_map
+from results.figures.kit import drawing
+from results.figures.paper import draw_heat_map, draw_pairs
+from results.sections.section import human_bytes
 from scenarios.format.training import evaluated, load_configuration
 
 
@@ -136,6 +139,23 @@ def test_a_large_domain_is_drawn_in_part(tmp_path: Path) -> None:
     drawn = (tmp_path / "map.svg").read_text()
     assert "ideal: all 4096 GPUs" in drawn
     assert "the first 512; lines: HB domains, dots: rails" in drawn
+
+
+@pytest.mark.parametrize("times", [1, 1.03, 1.07, 1.9, 2, 1000])
+def test_labels_of_a_colour_bar_are_apart(times: float) -> None:
+    with drawing(3, 7) as figure:
+        for place in (121, 122):
+            sizes = np.array([[0, 938e3], [938e3 * times, 0]])
+            draw_pairs(figure.add_subplot(place), sizes, 2, (), "Greys")
+        figure.draw_without_rendering()
+        bars = figure.axes[1::2]
+        assert len(bars) == 2
+        for bar in bars:
+            labels = [one for one in bar.get_yticklabels() if one.get_text()]
+            boxes = sorted((one.get_window_extent() for one in labels), key=lambda box: box.y0)
+            assert all(low.y1 < high.y0 for low, high in pairwise(boxes))
+            assert labels[0].get_text().startswith("938 kB")
+            assert labels[-1].get_text().endswith(human_bytes(938e3 * times))
 
 
 def test_the_part_of_a_domain_that_degrees_fill_is_told(

@@ -7,7 +7,7 @@ large fabric is therefore proved on a smaller grid here; a run proves it in full
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -86,9 +86,17 @@ class CollectiveWork(Work):
         f"1 to {MOST_PEERS}, or `all`; default: 1",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_asked_for(cls, given: Any) -> Any:
+        """Leave a missing algorithm to the check of its name, which lists the known ones."""
+        return {"algorithm": "", **given} if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
         known = names_of(self.collective)
+        if not self.algorithm:
+            raise ValueError(f"algorithm is required; known: {', '.join(known)}")
         if self.algorithm not in known:
             what = f"unknown algorithm {self.algorithm!r} of {self.collective}"
             similar = did_you_mean(self.algorithm, known)

@@ -153,6 +153,10 @@ class _Reader:
         if begins and (len(ends) < needs or (len(ends) > needs and trigger.kind != MULTISHOT)):
             what = f"trigger {number} needs the ends of {needs} connections, got {len(ends)}"
             raise Malformed(place, what)
+        if begins and trigger.kind != MULTISHOT:
+            # Each receive waits for its send, too.
+            waits = len(begins) * len(ends) + self.counts["Connections"]
+            self.nodes.require_waits(waits, added[begins[-1]].line)
         for index, later in enumerate(begins):
             for earlier in ends[index : index + 1] if trigger.kind == MULTISHOT else ends:
                 source, other = added[later].rank, added[earlier]

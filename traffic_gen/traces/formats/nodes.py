@@ -10,7 +10,7 @@ import numpy as np
 
 from model.arrays import Ints
 from model.sentences import counted
-from model.workload.trace import Action, Contradiction, Operation, Trace, matched
+from model.workload.trace import MOST_STEPS, Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 
@@ -131,11 +131,13 @@ class Nodes:
     earlier: "array[int]" = field(default_factory=lambda: array("q"))
     operations: list[Operation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    # As `Trace.most_steps` counts them.
+    steps: int = 0
 
     def add(self, node: Node, after: Iterable[int] = ()) -> int:
         """Add a node, which waits for the end of others of its rank; return its number.
 
-        Raises `Malformed` for a node too many, for too many bytes, and for too long a time.
+        Raises `Malformed` for a node or step too many, for too many bytes, for too long a time.
         """
         number = len(self.added)
         require_nodes(number + 1, node.line)
@@ -143,6 +145,8 @@ class Nodes:
             require_bytes(most, node.line)
         if node.seconds > MOST_SECONDS:
             raise Malformed(node.line, f"time must be at most a day, got {node.seconds:.3g} s")
+        if node.kind is Action.SEND or node.seconds > 0:
+            self._count_steps(1, node.line)
         self.added.append(node)
         for earlier in after:
             self.wait(number, earlier)
@@ -160,18 +164,30 @@ class Nodes:
         Raises `Malformed` for a dependency too many.
         """
         if len(self.later) == MOST_DEPENDENCIES:
-            what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
-            raise Malformed(self.added[later].line, what)
+            self.require_waits(1, self.added[later].line)
         self.later.append(later)
         self.earlier.append(earlier)
+
+    def require_waits(self, more: int, line: int) -> None:
+        """Raise `Malformed` if there is no room for so many more dependencies."""
+        if len(self.later) + more > MOST_DEPENDENCIES:
+            what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
+            raise Malformed(line, what)
+
+    def _count_steps(self, more: int, line: int) -> None:
+        self.steps += more
+        if self.steps > MOST_STEPS:
+            what = f"must have at most {MOST_STEPS} steps, got {self.steps} or more"
+            raise Malformed(line, what)
 
     def collective(
         self, collective: Collective, size_bytes: int, ranks: tuple[int, ...], line: int
     ) -> dict[int, int]:
         """Add a collective operation; return the node of each of its ranks."""
         require_nodes(len(self.added) + len(ranks), line)
-        number = len(self.operations)
-        self.operations.append(Operation(collective, size_bytes, ranks))
+        number, operation = len(self.operations), Operation(collective, size_bytes, ranks)
+        self._count_steps(operation.most_steps, line)
+        self.operations.append(operation)
         return {
             rank: self.add(Node(Action.COLLECTIVE, rank, line, operation=number)) for rank in ranks
         }
