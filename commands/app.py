@@ -56,9 +56,10 @@ class Listed(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         """Begin the call of the command, or the completion of its words."""
         module = import_module(f"commands.{self.name}")
-        # `commands/__main__.py` has disabled it; modules stay, and need no search.
-        gc.freeze()
-        gc.enable()
+        # If `commands/__main__.py` has disabled it: modules stay, and need no search.
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         alone = typer.Typer(add_completion=False)
         alone.command(
             self.name,
@@ -113,6 +114,7 @@ def railbed(
 
     if plugins or entry_points(group=GROUP):
         enter_plugins(plugins)
+        gc.enable()  # their libraries may want to be collected at the end: DuckDB prints those left
 
 
 def main() -> NoReturn:

@@ -1,6 +1,7 @@
 """The command line: its name and commands, what it prints of a scenario, and its exit codes."""
 
 import errno
+import gc
 import os
 import shlex
 import shutil
@@ -148,6 +149,12 @@ app(["--help"], standalone_mode=False)
 print([name for name in {modules} if name in sys.modules])
 """
     assert executed(ask).stdout.endswith("\n[]\n")
+
+
+def test_garbage_is_searched_for_everywhere_in_processes_of_others() -> None:
+    before = gc.get_freeze_count()
+    app(["list", "--help"], standalone_mode=False)
+    assert gc.get_freeze_count() == before
 
 
 def test_every_command_is_documented() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from commands import notebook
 from commands.app import main, plugins_first
 from commands.plugins import enter_installed, enter_plugins, require_built_in
 from execution.sweep.points import files_of_scenario, stored_scenario
+from linux.files.program_files import ROOT
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
@@ -243,6 +245,16 @@ def test_a_wrong_file_is_bad_input(tmp_path: Path, code: str, said: str) -> None
     with pytest.raises(InputError) as caught:
         enter_plugins([tmp_path / "mine.py"])
     assert f"{tmp_path}/mine.py: {said}" in str(caught.value)
+
+
+def test_libraries_of_a_plugin_leave_nothing_at_the_end(tmp_path: Path) -> None:
+    """DuckDB prints what the last search for garbage has not found."""
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("import duckdb\nALGORITHMS = {}")
+    program = [sys.executable, "-P", "-m", "commands", "--plugin", str(plugin), "check"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*program, "--help"], env=environment, capture_output=True, check=True)
+    assert done.stderr == b""
 
 
 def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
