@@ -298,16 +298,18 @@ def _answer(seen: FaultSeen) -> str:
 
 
 def executed_line(done: Executed | None) -> str:
-    """Give the time of an execution, measured and modeled."""
+    """Give the time of an execution, measured and modeled; their ratio if the model holds."""
     if done is None:
         return "Ended early."
     name, repeat = without_fabric(done.case.name), done.repeat
     measured_s, modeled_s = repeat.completion_s, done.prediction.completion_s
-    state = "" if repeat.complete else f", incomplete{causes(repeat)}"
-    return (
-        f"{name}: measured {measured_s:.3f} s, modeled {modeled_s:.3f} s, "
-        f"ratio {measured_s / modeled_s:.4f}{state}"
-    )
+    line = f"{name}: measured {measured_s:.3f} s, modeled {modeled_s:.3f} s"
+    if not repeat.complete:
+        line += f", incomplete{causes(repeat)}"
+    if done.changes:
+        changes = ", ".join(f"{change} at {since_s:.3f} s" for since_s, change in done.changes)
+        return f"{line}; the model is of the fabric at the start, which changed: {changes}"
+    return f"{line}, ratio {measured_s / modeled_s:.4f}" if repeat.complete else line
 
 
 def path_lines(seen: PathSeen) -> list[str]:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Concatenate, ParamSpec, TypeVar
@@ -71,11 +72,16 @@ class FaultSeen:
 
 @dataclass(frozen=True)
 class Executed:
-    """An execution of a workload, and its prediction for the fabric's health at its begin."""
+    """An execution of a workload, and its prediction for the fabric's health at its begin.
+
+    `changes` name the faults that began or ended meanwhile, each with seconds since its start: the
+    prediction does not hold then.
+    """
 
     case: Case
     repeat: Repeat
     prediction: Prediction
+    changes: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,10 @@ class Session:
         self._undos: dict[str, tuple[Fault, Undo]] = {}
         # The health on which the controller has converged; faults after its end are not in it.
         self._answered = self.health
+        # Each change of the fabric, with the moment of CLOCK_MONOTONIC at which it began.
+        self._changes: list[tuple[int, str]] = []
         self._executing = Lock()
-        # Held while agents connect: an agent without a path would end.
+        # Held while agents connect, as one without a path would end, and while paths change.
         self._connecting = Lock()
         self.operator = ThreadPoolExecutor(1, "operator")
 
@@ -178,14 +186,25 @@ class Session:
             return self._seen(self._begin(fault), probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:
-        with self._connecting:
+        with self._changing(fault, fault.name):
             called_ns = time.monotonic_ns()
             undo = break_component(self._injector, self.topology, fault)
             record = FaultRecord(fault, self._injector.moment_ns(called_ns), None)
             self._undos[fault.target] = fault, undo
-        self._changed(self)
-        self._wait_until_converged()
+            self._changed(self)
         return record
+
+    @contextmanager
+    def _changing(self, fault: Fault, change: str) -> Iterator[None]:
+        """Note a change before it is made, and wait until the controller has converged.
+
+        Paths and rates stay as they are when the controller alone dies or comes back.
+        """
+        with self._connecting:
+            if fault.component is not Component.CONTROLLER:
+                self._changes.append((time.monotonic_ns(), change))
+            yield
+            self._wait_until_converged()
 
     def _seen(self, record: FaultRecord, probed: Sequence[PairRecord] = ()) -> FaultSeen:
         begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.controller.journal)
@@ -200,11 +219,10 @@ class Session:
         if target not in self._undos:
             broken = ", ".join(self._undos) or "nothing"
             raise InputError(Problem(target, f"is not broken; broken: {broken}"))
-        with self._connecting:
+        with self._changing(self._undos[target][0], f"{target} healed"):
             _, undo = self._undos.pop(target)
             self._changed(self)
             undo()
-        self._wait_until_converged()
 
     def _wait_until_converged(self) -> None:
         """Wait until the controller, if it runs, has answered all faults that last."""
@@ -232,6 +250,7 @@ class Session:
         with self._only_one("run"), ExitStack() as connecting:
             connecting.enter_context(self._connecting)
             self._require_answered("run")
+            known = len(self._changes)
             placement = replace(self.home, health=self.health)
             try:
                 require_connected(placement.topology, placement.health)
@@ -251,7 +270,15 @@ class Session:
                 return LOOK_EVERY_S
 
             (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
-        return None if aborted else Executed(case, repeat, prediction)
+        changes = self._changes_during(repeat, known)
+        return None if aborted else Executed(case, repeat, prediction, changes)
+
+    def _changes_during(self, repeat: Repeat, known: int) -> tuple[tuple[float, str], ...]:
+        """The changes after the first `known` ones, until the execution's last byte arrived."""
+        until_ns = repeat.end_ns if repeat.complete else inf
+        later = [(ns, change) for ns, change in self._changes[known:] if ns < until_ns]
+        # The start lies a moment ahead when agents have connected.
+        return tuple((max(0, ns - repeat.start_ns) / 1e9, change) for ns, change in later)
 
     @contextmanager
     def _only_one(self, command: str) -> Iterator[None]:

@@ -15,6 +15,7 @@ from mininet.log import lg
 from execution.session.command_line import (
     Audience,
     Commands,
+    executed_line,
     fault_lines,
     greeting,
     load_lines,
@@ -24,7 +25,7 @@ from execution.session.command_line import (
     serve,
     targets,
 )
-from execution.session.session import FaultSeen, LinkLoad, PathSeen
+from execution.session.session import Executed, FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
@@ -33,7 +34,7 @@ from model.fabric.topology import Hop, Topology
 from model.faults import Component, Fault, FaultMode, health_under, loses_links
 from model.job.placement import job_placement
 from model.job.probing import probed_pairs
-from model.measurement.records import ProbePath
+from model.measurement.records import ProbePath, Repeat
 from model.routing.paths import Routing
 from results.verdicts.fault_impact import FaultTimes
 from testbed.fabric.command_line import open_command_line
@@ -205,6 +206,29 @@ def test_without_a_controller_nothing_is_detected(fault: Fault, told: str) -> No
     (line,) = fault_lines(FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, {}, controller_is_gone=True))
     why = "without a controller, faults are not detected and paths stay, until `heal controller`"
     assert line == f"{told}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("complete", "changes", "told"),
+    [
+        (True, (), ", ratio 0.6250"),
+        (False, (), ", incomplete: rank 0: stalled"),
+        (
+            True,
+            ((0.5, "d0g0--rail0 down"), (1.25, "d0g0--rail0 healed")),
+            "; the model is of the fabric at the start, which changed: "
+            "d0g0--rail0 down at 0.500 s, d0g0--rail0 healed at 1.250 s",
+        ),
+    ],
+)
+def test_an_execution_is_held_against_a_model_that_holds(
+    complete: bool, changes: tuple[tuple[float, str], ...], told: str
+) -> None:
+    errors = () if complete else ("rank 0: stalled",)
+    repeat = Repeat(0, complete, 2.5, 0, 0, (), errors, ())
+    case, prediction = SimpleNamespace(name="rail-only/ring"), SimpleNamespace(completion_s=4.0)
+    done = Executed(cast(Any, case), repeat, cast(Any, prediction), changes)
+    assert executed_line(done) == f"ring: measured 2.500 s, modeled 4.000 s{told}"
 
 
 def test_a_drained_link_is_named() -> None:
