@@ -14,7 +14,7 @@ from model.errors import InputError
 from model.fabric.shaping import MIN_RATE_BPS, SEGMENT_PACKETS
 from model.fabric.spec import COMPARED, GBIT, FabricKind
 from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, Load, Need, switch_ports
-from model.prediction.machine import HopKind, Machine
+from model.prediction.machine import HopCost, HopKind, Machine
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.dependencies import longest_chain
 from results.render.terminal import print_sections
@@ -39,6 +39,7 @@ from scenarios.planning.plan import (
     notes,
     plan,
     plan_section,
+    rail_crossings,
     real_task,
 )
 from scenarios.scenario import Case
@@ -484,10 +485,39 @@ def test_the_tables_cut_nothing() -> None:
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
     sections = [machine_section(TWO_CORES), plan_section(plan(scenario, TWO_CORES), TWO_CORES)]
     print_sections(sections, console)
+    assert {f"{how}." for how in rail_crossings(scenario)} <= {*notes(scenario)}
     text.write("\n".join(notes(scenario)))
     for word in ("forwarding GPU", "of all cores", "yes", "switch thread", "auto is"):
         assert word in text.getvalue()
     assert "…" not in text.getvalue()
+
+
+def test_costs_of_packets_are_told_in_their_units() -> None:
+    """Both cores send packets of 1500 bytes, each of which takes 8.9 us, or of 30 000: 26 us."""
+    section = machine_section(TWO_CORES)
+    ends = ("sender and receiver", "8.0 us", "0.60 us", "224,719", "76,923", "18")
+    assert section.rows[0] == ends
+    for words in ("takes 36 us and 0.25 us a port", "agents 100 us", "80 us late", "ile 120 us"):
+        assert words in section.text
+
+
+def test_a_busiest_second_has_its_packets_and_how_many_were_possible() -> None:
+    ends, none = HopKind.ENDS, dict.fromkeys(HopKind, 0.0)
+    case = Case(
+        "it", FabricKind.RAIL_ONLY, SizedCollective(Collective.ALL_REDUCE, "ring", (2, 2), 1e6)
+    )
+    load = Load(none | {ends: 1000.0}, none | {ends: 3e7}, 0.0)
+    planned = CasePlan(case, 1.0, True, load, Need(none | {ends: 0.25}, 0.1, 0.2))
+    costless = replace(TWO_CORES, hops={**TWO_CORES.hops, ends: HopCost(0.0, 0.0)})
+    for machine, possible in ((TWO_CORES, "76,923"), (costless, "-")):
+        assert [tuple(map(str, row)) for row in plan_section([planned], machine).rows[1:]] == [
+            ("data", "", "", "", "25.0%", "yes"),
+            ("sender and receiver", "1,000", "30", possible, "25.0%", ""),
+            ("agents, per transfer", "", "", "", "10.0%", ""),
+            ("switch thread, of one core", "", "", "", "20.0%", ""),
+        ]
+    unmeasured = plan_section([replace(planned, need=None)], None)
+    assert "this machine was not measured" in unmeasured.text
 
 
 def test_headings_wrap_before_names_do() -> None:

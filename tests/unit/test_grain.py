@@ -220,3 +220,9 @@ def test_an_all_reduce_keeps_large_segments_on_a_degraded_fabric() -> None:
 
 def test_a_job_that_moves_keeps_large_segments() -> None:
     assert grain_of("gpu-lost-spare", *DIRECT) == SEGMENT_PACKETS
+
+
+def test_a_fault_of_an_iteration_that_also_computes_asks_for_a_fine_grain() -> None:
+    fault = "faults=[{what: nic-link, where: [d0g0--rail0]}]"
+    rail_only = "fabric.kinds=rail-only", "fabric.grain=auto"
+    assert grain_of("training-iteration", fault, *rail_only) == FINE_PACKETS

@@ -18,6 +18,7 @@ from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds
+from scenarios.format.keys import ScenarioFile
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
@@ -226,3 +227,11 @@ def test_the_library_executes_interleaved_pipelines_and_gradients_without_zero()
     assert isinstance(summed, Iteration)
     assert (interleaved.iteration.strategy.interleave, interleaved.zero) == (2, True)
     assert (summed.iteration.strategy.interleave, summed.zero) == (1, False)
+
+
+def test_a_stored_scenario_with_a_whole_path_is_checked_without_a_folder() -> None:
+    """As `compare` does with the scenarios of runs."""
+    fabric = {"domains": 2, "domain_size": 2, "platform": "dgx-h100"}
+    given = {"fabric": fabric, "workloads": [{"iteration": "/some/own.yaml"}]}
+    (workload,) = ScenarioFile.model_validate(given).model_dump()["workloads"]
+    assert workload["iteration"] == "/some/own.yaml"

@@ -250,6 +250,14 @@ def test_a_stored_scenario_with_several_matrices_is_read_again(tmp_path: Path) -
     assert load(tmp_path / "again.yaml") == scenario
 
 
+def test_a_stored_matrix_has_the_fractions_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "moe.csv").write_text("0 1000000.5 1e6 1e6\n" + "1e6 0 1e6 1e6\n" * 3)
+    scenario = load(write(tmp_path, "moe.csv"))
+    assert "0 1000000.5 1000000 1000000" in scenario.text
+    (tmp_path / "again.yaml").write_text(scenario.text)
+    assert load(tmp_path / "again.yaml").cases[0].task == scenario.cases[0].task
+
+
 def test_matrices_whose_sizes_differ_late_are_cases_of_their_own() -> None:
     entry = "{collective: all-to-all, algorithm: direct, matrix: [[0, %d], [10000000, 0]]}"
     fabric = "fabric={domains: 2, domain_size: 1, platform: dgx-h100, kinds: rail-only}"

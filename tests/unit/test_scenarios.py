@@ -164,6 +164,18 @@ def test_cases_are_named_by_what_they_differ_in(
             "(programs of your own: `./railbed exec SCENARIO -- COMMAND`)",
         ),
         (
+            ("12 MB", "12 MB\n    generator: exe"),
+            "x.yaml:10 workloads.0.generator: must be 'agent', 'iperf3' or 'scapy', got 'exe'",
+        ),
+        (
+            (GOOD[GOOD.index("workloads") :], "workloads: []"),
+            "x.yaml:6 workloads: must have at least one entry",
+        ),
+        (
+            ("workloads", "faults: [3]\nworkloads"),
+            "x.yaml:6 faults.0: must be a mapping, got 3 (such as `{what: ...}`)",
+        ),
+        (
             ("platform: dgx-h100", "hb_rate: 12 parsecs"),
             "x.yaml:4 fabric.hb_rate: unknown unit 'parsecs' in '12 parsecs'; known: bit/s, "
             "kbit/s, Mbit/s, Gbit/s, Tbit/s",
