@@ -186,9 +186,11 @@ def test_after_kill_9_everything_goes_by_itself_or_with_clean(
 
 def test_a_death_is_exit_code_4_with_last_words(started: Started) -> None:
     before = machine_state().processes
-    process = started("--proxies", "process")
+    # Of several seconds each: none ends while the busy machine looks for processes.
+    process = started("--proxies", "process", "--set", "workloads.0.size_scale=200")
+    switch = run_process("ovs-vswitchd", before)
     wait_until_an_execution_begins(run_process("d0g1", before))
-    os.kill(run_process("ovs-vswitchd", before), signal.SIGKILL)
+    os.kill(switch, signal.SIGKILL)
     _, said = process.communicate(timeout=15)
     assert process.returncode == 4
     assert "; its log ends with" in said
