@@ -19,8 +19,8 @@ from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 
-# Of a replay: a step takes about half a kilobyte of memory.
-MOST_STEPS = 2_000_000
+# Of a replay: a step takes about half a kilobyte of memory, each dependency some bytes.
+MOST_STEPS, MOST_WAITS = 2_000_000, 20_000_000
 
 
 class Action(IntEnum):

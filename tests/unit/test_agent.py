@@ -18,7 +18,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from model.workload.trace import MOST_STEPS
+from model.workload.trace import MOST_STEPS, MOST_WAITS
 from testbed.nodes.gpu_proxies import LIMITS
 from traffic_gen.agents.agent import (
     HEADER,
@@ -38,7 +38,6 @@ from traffic_gen.agents.transfers import (
     Send,
     contribution,
 )
-from traffic_gen.traces.replay import MOST_WAITS
 
 PEER, CONTROL = 7, 8  # file descriptors
 

@@ -149,14 +149,14 @@ def test_dependencies_of_an_htsim_barrier_are_counted_before_they_are_made() -> 
     """Each connection that a barrier starts waits for all that fire it."""
     fires, begins = "0->1 start 0 size 1 send_done_trigger 1\n", "0->1 trigger 1 size 1\n"
     text = f"Nodes 2\n{fires * 50}{begins * 50}trigger id 1 barrier count 50\n"
-    with patch.object(nodes, "MOST_DEPENDENCIES", 2600):
+    with patch.object(nodes, "MOST_WAITS", 2600):
         trace = trace_in([text.encode()])
     assert len(trace.after.values) == 2500
     placed = Replay(trace, "barrier", np.arange(2), JobGrid(1, 2))
     with patch.object(replay, "MOST_WAITS", 2599), pytest.raises(ScheduleError):
         placed.steps()  # the 100 receives wait for their sends
     with (
-        patch.object(nodes, "MOST_DEPENDENCIES", 2599),
+        patch.object(nodes, "MOST_WAITS", 2599),
         patch.object(nodes.Nodes, "wait", Mock(side_effect=AssertionError("made"))),
         pytest.raises(Malformed) as refused,
     ):

@@ -453,7 +453,7 @@ def test_chakra_nodes_are_read_in_batches() -> None:
     with patch.object(chakra, "BATCH_BYTES", 50):
         assert same(trace_in(files), trace_in([GOAL.encode()]))
         with (
-            patch.object(chakra, "MOST_DEPENDENCIES", 2),
+            patch.object(chakra, "MOST_WAITS", 2),
             pytest.raises(Malformed, match="at most 2 dependencies"),
         ):
             trace_in(files)

@@ -17,15 +17,13 @@ from model.arrays import Ints, distinct
 from model.fabric.job_grid import JobGrid
 from model.sentences import counted
 from model.workload.schedule import WorkSteps
-from model.workload.trace import MOST_STEPS, Action, Deliveries, Operation, Trace
+from model.workload.trace import MOST_STEPS, MOST_WAITS, Action, Deliveries, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.traces.operations import Pattern, arranged, pattern, union
 from traffic_gen.workloads.task import Task
 
-# Each dependency takes some bytes of memory.
-MOST_WAITS = 20_000_000
 # A step of compute takes at most a day of emulated time.
 MOST_NS = 86_400 * 10**9
 

@@ -13,18 +13,12 @@ from itertools import pairwise
 import numpy as np
 
 from model.arrays import Ints
-from model.workload.trace import Trace
+from model.workload.trace import MOST_WAITS, Trace
 from model.workload.transfers.columns import starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, Source, read_columns
 from traffic_gen.traces.formats.chakra_trace import Assembly
-from traffic_gen.traces.formats.nodes import (
-    MOST_DEPENDENCIES,
-    Defaults,
-    Malformed,
-    of_file,
-    require_nodes,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
 # Nodes that begin within this many bytes are read together.
 BATCH_BYTES = 2**24
@@ -99,8 +93,8 @@ def _columns(content: bytes, begin: Ints, end: Ints) -> NodeColumns:
     for first, last in pairwise([0, *firsts, len(begin)]):
         parts.append(part := read_columns(data, begin[first:last], end[first:last]))
         waits += len(part.data.values) + len(part.control.values)
-        if waits > MOST_DEPENDENCIES:
-            what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
+        if waits > MOST_WAITS:
+            what = f"trace must have at most {MOST_WAITS} dependencies"
             raise protobuf.Damaged(int(begin[first]), what)
     return NodeColumns.joined(parts)
 

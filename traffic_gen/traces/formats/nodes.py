@@ -10,14 +10,20 @@ import numpy as np
 
 from model.arrays import Ints
 from model.sentences import counted
-from model.workload.trace import MOST_STEPS, Action, Contradiction, Operation, Trace, matched
+from model.workload.trace import (
+    MOST_STEPS,
+    MOST_WAITS,
+    Action,
+    Contradiction,
+    Operation,
+    Trace,
+    matched,
+)
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 
 # A trace of a million nodes takes a gigabyte; a fabric has at most 4096 GPUs.
 MOST_NODES, MOST_RANKS = 4_000_000, 65_536
-# Of all nodes, as in a replay.
-MOST_DEPENDENCIES = 20_000_000
 # All sends together fit into a number of 64 bits.
 MOST_BYTES, MOST_SECONDS = 2**48, 86_400.0
 # Hint for a trace of any size.
@@ -163,15 +169,15 @@ class Nodes:
 
         Raises `Malformed` for a dependency too many.
         """
-        if len(self.later) == MOST_DEPENDENCIES:
+        if len(self.later) == MOST_WAITS:
             self.require_waits(1, self.added[later].line)
         self.later.append(later)
         self.earlier.append(earlier)
 
     def require_waits(self, more: int, line: int) -> None:
         """Raise `Malformed` if there is no room for so many more dependencies."""
-        if len(self.later) + more > MOST_DEPENDENCIES:
-            what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
+        if len(self.later) + more > MOST_WAITS:
+            what = f"trace must have at most {MOST_WAITS} dependencies"
             raise Malformed(line, what)
 
     def _count_steps(self, more: int, line: int) -> None:
