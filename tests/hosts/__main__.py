@@ -64,7 +64,10 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="tests.hosts", description=__doc__)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="tests.hosts", description=__doc__, formatter_class=as_written
+    )
     parser.add_argument("suite", type=Suite, choices=list(Suite))
     parser.add_argument("--kernel", action="store_true", help="the release's own kernel")
     parser.add_argument("--container", action="store_true", help="build and run the container")

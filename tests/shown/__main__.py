@@ -49,7 +49,10 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="tests.shown", description=__doc__)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="tests.shown", description=__doc__, formatter_class=as_written
+    )
     parser.add_argument("--only", default="", metavar="WORD", help="commands with this word")
     parser.add_argument("--again", action="store_true", help="also what passed with this code")
     parser.add_argument("--record", action="store_true", help="benchmarks write their figures")
