@@ -24,6 +24,7 @@ def rooms(root: Path) -> tuple[str, ...]:
 
 def walk(root: Path, arguments: list[str]) -> list[str]:
     """Return the files of first-called functions, in order, without immediate repetitions."""
+    sys.path.insert(0, str(root))
     entered: set[tuple[str, int]] = set()
     files: list[str] = []
     of_product = rooms(root)
@@ -40,7 +41,6 @@ def walk(root: Path, arguments: list[str]) -> list[str]:
             if not files or files[-1] != name:
                 files.append(name)
 
-    sys.path.insert(0, str(root))
     sys.argv = ["railbed", *arguments]
     sys.setprofile(look)
     try:
