@@ -259,12 +259,22 @@ class Transfers(Sequence[Transfer]):
     @cached_property
     def dependencies(self) -> tuple[Ints, Ints, Bools]:
         """All dependencies, sorted: earlier and later, and whether each is a rendezvous."""
-        # There may be tens of millions: as numbers, they are sorted in a quarter of the time.
+        # There may be tens of millions: as numbers, in one array, they are sorted in a fraction of
+        # the time.
         after, meets, bits = self.after, np.flatnonzero(self.ready != NONE), len(self).bit_length()
-        waits = ((after.values << bits) | after.row) << 1
-        meetings = (((self.ready[meets] << bits) | meets) << 1) | 1
-        codes = np.sort(np.concatenate([waits, meetings]))
-        return codes >> (bits + 1), (codes >> 1) & ((1 << bits) - 1), codes & 1 == 1
+        codes = np.concatenate([after.values, self.ready[meets]])
+        waits, meetings = codes[: len(after.values)], codes[len(after.values) :]
+        codes <<= bits
+        waits |= after.row
+        meetings |= meets
+        codes <<= 1
+        meetings |= 1
+        codes.sort()
+        meeting = (codes & 1).astype(bool)
+        codes >>= 1
+        later = codes & ((1 << bits) - 1)
+        codes >>= bits
+        return codes, later, meeting
 
     @cached_property
     def waits(self) -> Rows:
