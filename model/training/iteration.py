@@ -45,7 +45,7 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
     """
     cluster, model = job.cluster, job.transformer
     microbatches = job.batch / (strategy.replicas * strategy.microbatch)
-    layers, last = stage_layers(model.layers, strategy.pipeline), model.layers // strategy.pipeline
+    layers = stage_layers(model.layers, strategy.pipeline)
     experts = model.expert_layers / model.layers
     parts = (
         layers * layer.layer_s(job, strategy),
@@ -54,9 +54,8 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
         layers * experts * _expert_s(job, strategy),
     )
     stage_s = sum(parts)
-    behind = layer.logits_s(job, strategy) - (layers - last) * stage_s / layers
     return Terms(
-        compute=microbatches * (parts[0] + np.maximum(behind, 0)),
+        compute=microbatches * (parts[0] + layer.behind_s(job, strategy, stage_s / layers)),
         tensor=microbatches * parts[1],
         context=microbatches * parts[2],
         expert=microbatches * parts[3],

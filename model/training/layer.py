@@ -90,6 +90,16 @@ def logits_s(job: Job, strategy: Strategy) -> Numbers:
     return flops / job.product_flops + LOSS_BYTES * logits / _bandwidth(job)
 
 
+def behind_s(job: Job, strategy: Strategy, each_s: Numbers) -> Numbers:
+    """Seconds by which the logits make the last stage slower than the largest one.
+
+    They take the place of a layer that the last stage lacks, which takes `each_s`.
+    """
+    layers, pipeline = job.transformer.layers, strategy.pipeline
+    lacking = stage_layers(layers, pipeline) - layers // pipeline
+    return np.maximum(logits_s(job, strategy) - lacking * each_s, 0)
+
+
 def _bandwidth(job: Job) -> float:
     return job.cluster.accelerator.streaming_bandwidth
 

@@ -60,12 +60,12 @@ class ReducedIteration(Sharded):
     """An iteration of `microbatches`, on as many ranks as the strategy's degrees multiply to.
 
     Seconds and bytes are the real platform's: of a layer's pass of a microbatch (`again_s`: its
-    forward pass, computed again before the backward pass), of the logits and the optimizer's step;
-    of one tensor-parallel collective around attention and around the feed-forward block, one gather
-    of keys and values, one transfer between stages, one all-to-all, and of the gradients outside
-    experts and of experts that are reduced at once. Of the weights, `weights_part` times as many
-    bytes are gathered at once. `layers` is the number of a chunk's layers; `sharding` and `overlap`
-    are the job's.
+    forward pass, computed again before the backward pass), of the logits without the layers that
+    the last stage lacks, and of the optimizer's step; of one tensor-parallel collective around
+    attention and around the feed-forward block, one gather of keys and values, one transfer between
+    stages, one all-to-all, and of the gradients outside experts and of experts that are reduced at
+    once. Of the weights, `weights_part` times as many bytes are gathered at once. `layers` is the
+    number of a chunk's layers; `sharding` and `overlap` are the job's.
     """
 
     strategy: Strategy
@@ -186,7 +186,7 @@ def _reduced(
         forward_s=merged * forward,
         again_s=merged * again,
         backward_s=merged * (layer.layer_s(job, full) - forward - again),
-        logits_s=layer.logits_s(job, full),
+        logits_s=float(layer.behind_s(job, full, layer.layer_s(job, full))),
         optimizer_s=part * optimizer_s(job, full),
         tensor_bytes=tensor,
         feed_forward_bytes=model.split_feed_forward * tensor,

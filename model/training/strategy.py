@@ -153,6 +153,8 @@ def _degrees(job: Job, wish: Wish) -> Iterator[tuple[Any, ...]]:
     model = job.transformer
     with_tensor = model.experts is None or job.sequence_parallel
     for tensor in _choices(model.heads if with_tensor else 1, wish.tensor):
+        if not model.shares_heads(tensor):
+            continue
         for pipeline in _choices(job.cluster.gpus, wish.pipeline):
             data, rest = divmod(job.cluster.gpus, tensor * pipeline)
             if rest == 0 and data and pipeline <= model.layers:
@@ -162,11 +164,12 @@ def _degrees(job: Job, wish: Wish) -> Iterator[tuple[Any, ...]]:
 
 
 def _others(job: Job, wish: Wish, tensor: int, data: int) -> Iterator[tuple[int, int]]:
-    """Yield the degrees of experts and context."""
+    """Yield the degrees of experts and context; ranks that share a sequence have equal parts."""
     model = job.transformer
     for expert in _choices(model.experts.count if model.experts else 1, wish.expert):
         for context in _choices(data, wish.context):
-            fits = model.sequence % (tensor * context) == 0 or context == 1
+            is_whole = context == 1 and not job.sequence_parallel
+            fits = is_whole or model.sequence % (tensor * context) == 0
             if tensor * data % expert == 0 and fits and job.batch % (data // context) == 0:
                 yield expert, context
 

@@ -113,6 +113,14 @@ class Transformer:
             return self.query_width + self.value_width
         return 2 * (self.key_value_heads or self.heads) * self._head_size
 
+    def shares_heads(self, tensor: int) -> bool:
+        """Whether each of so many ranks has as many heads of keys and values, or a part of one.
+
+        Megatron-LM, `core/transformer/transformer_config.py`.
+        """
+        count = self.heads if self.latent else self.key_value_heads or self.heads
+        return count % tensor == 0 or tensor % count == 0
+
     @property
     def narrow_width(self) -> float:
         """Elements of a token's queries, keys and values as the hidden state makes them.

@@ -62,7 +62,7 @@ NAMES = {
         "moe.dense_layers": "first_k_dense_replace num_dense_layers dense_layer "
         "moe_layer_start_index mlp_layer_types mlp_only_layers",
         "moe.every": "decoder_sparse_step moe_layer_freq interleave_moe_layer_step "
-        "moe_layer_frequency moe_layer_interval",
+        "moe_layer_frequency moe_layer_interval is_moe_layer",
     }.items()
 }
 # The name that is asked for, where it is not the first one.
@@ -408,9 +408,11 @@ class _Model:
             found["latent"] = {"query_rank": 0, **self._section("latent.")}
         if self._has("moe.experts"):
             found["moe"] = experts = self._section("moe.")
-            # Files also say layers by their numbers, and shared experts by width.
+            # Files also say layers by their numbers or one by one, and shared experts by width.
             if isinstance(dense := self.found["moe.dense_layers"], list):
                 experts["dense_layers"] = len(dense)
+            if _says_each(every := self.found["moe.every"], self.found["layers"]):
+                experts |= {"every": 1, "dense_layers": every.count(0)}
             if DENSE_WIDTH in self.values:
                 experts["shared_experts"] = 1
             elif self.shared and self.one:
@@ -430,7 +432,12 @@ def _one_of(value: Any, layers: Any) -> Any:
     if isinstance(value, list) and value and all(kind in ("dense", "sparse") for kind in value):
         return value.count("dense")
     is_one = isinstance(value, list) and value and len(value) == layers == value.count(value[0])
-    return value[0] if is_one and isinstance(value[0], int) else value
+    return value[0] if is_one and type(value[0]) is int else value
+
+
+def _says_each(value: Any, layers: Any) -> bool:
+    """Whether a list says of each of the layers if it has experts."""
+    return isinstance(value, list) and len(value) == layers and all(one in (0, 1) for one in value)
 
 
 def _is_unread_size(key: str, value: object) -> bool:

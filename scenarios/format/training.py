@@ -284,11 +284,15 @@ def _reason(configuration: Configuration, job: Job, wish: Wish) -> str:
     of = f" with {', '.join(f'{key} {told[key]}' for key in told)}" if told else ""
     batch = counted(job.batch, "sequence")
     what = f"no strategy{of} divides {split} and a batch of {batch} evenly"
-    many = {key for key, value in given.items() if value > 1}
+    many, tensor = {key for key, value in given.items() if value > 1}, wish.tensor or 1
     if "expert" in many:
         what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"
     if "context" in many:
         what += f", with tensor and context that divide {model.sequence} tokens"
+    elif job.sequence_parallel and model.sequence % tensor:
+        what += f", with tensor that divides {model.sequence} tokens, as sequence_parallel needs"
+    if model.heads % tensor == 0 and not model.shares_heads(tensor):
+        what += f", nor {model.key_value_heads} heads of keys and values"
     if model.experts and not job.sequence_parallel and "tensor" in many:
         what += ", with sequence_parallel, as experts with tensor parallelism need"
     if "interleave" in many:

@@ -395,6 +395,28 @@ LLAVA = {
 RELU_LLAMA = {**LLAVA, "hidden_act": "relu", "intermediate_size": 11008, "model_type": "llama"}
 # Of DeepSeek-V3, as transformers says it since version 5.
 LAYERS = ["dense"] * 3 + ["sparse"] * 58
+# The same, as Megatron says it.
+FLAGS = [0] * 3 + [1] * 58
+# K-EXAONE 236B.
+EXAONE = {
+    "first_last_k_dense_replace": 1,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 6144,
+    "intermediate_size": 18432,
+    "is_moe_layer": [False] + [True] * 47,
+    "max_position_embeddings": 262144,
+    "model_type": "exaone_moe",
+    "moe_intermediate_size": 2048,
+    "num_attention_heads": 64,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 8,
+    "num_shared_experts": 1,
+    "tie_word_embeddings": False,
+    "vocab_size": 153600,
+}
 QWEN_2 = {
     "decoder_sparse_step": 1,
     "hidden_act": "silu",
@@ -434,6 +456,9 @@ QWEN_2 = {
         (GPT_NEO, (2.651, 2.651)),
         (GROK, (314, 84)),
         (DEEPSEEK | {"first_k_dense_replace": None, "mlp_layer_types": LAYERS}, (671, 37.6)),
+        (DEEPSEEK | {"first_k_dense_replace": None, "moe_layer_freq": FLAGS}, (671, 37.6)),
+        (EXAONE | {"is_moe_layer": [True] * 48}, (241, 23.7)),
+        (EXAONE, (236, 23.6)),
         ({"text_config": GEMMA_3}, (3.88, 3.88)),
         (BITNET, (2.41, 2.41)),
         (APERTUS, (8.05, 8.05)),
@@ -483,6 +508,10 @@ def test_sizes_that_families_say_by_keys_of_their_own(
             "shared_intermediate_size: must be a whole number, got '2000'",
         ),
         ({"n_experts": {}, "moe_topk": 1}, "n_experts: must be a whole number, got {}"),
+        (
+            {"n_experts": 4, "moe_topk": 1, "is_moe_layer": [False, True]},
+            "is_moe_layer: must be a whole number, got [False, True]",
+        ),
         ({"n_experts": 4, "moe_topk": [1, 1]}, "moe_topk: must be a whole number, got [1, 1]"),
         ({"laurel_rank": 64}, "laurel_rank: names a part of a model that is not modeled"),
         ({"intermediate_size": None}, "intermediate_size: is required"),

@@ -41,7 +41,7 @@ from model.training.strategy import (
     strategies,
     used_of_domain,
 )
-from model.training.transformer import Experts, Recomputation, Transformer
+from model.training.transformer import Experts, Latent, Recomputation, Transformer
 from scenarios.format.training import (
     SHIPPED,
     GivenStrategy,
@@ -371,10 +371,34 @@ def test_every_strategy_divides_the_job(job: Job) -> None:
     assert (found.pipeline <= transformer.layers).all()
     assert (stage % found.interleave == 0).all()
     assert (transformer.heads % found.tensor == 0).all()
+    assert (transformer.sequence % found.tensor == 0).all()
     inside = found.tensor_inside * found.pipeline_inside * found.data_inside
     assert (used_of_domain(cluster.gpus, cluster.domain_size) % inside == 0).all()
     for degree in ("tensor", "pipeline", "data"):
         assert (getattr(found, degree) % getattr(found, f"{degree}_inside") == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "parallel", "degrees"),
+    [
+        ({"key_value_heads": 3}, False, {1, 3, 6, 12}),
+        ({"key_value_heads": 4}, False, {1, 2, 4, 12}),
+        (
+            {"key_value_heads": 4, "latent": Latent(0, 512, 128, 64, 128)},
+            False,
+            {1, 2, 3, 4, 6, 12},
+        ),
+        ({}, False, {1, 2, 3, 4, 6, 12}),
+        ({}, True, {1, 2, 4}),
+    ],
+)
+def test_tensor_parallel_ranks_are_alike(
+    changes: dict[str, Any], *, parallel: bool, degrees: set[int]
+) -> None:
+    """In heads of keys and values, and in tokens outside products."""
+    model = replace(SMALL, hidden=1536, heads=12, **changes)
+    job = replace(job_of(model, 12, 12), sequence_parallel=parallel)
+    assert set(strategies(job).tensor.tolist()) == degrees
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -742,6 +766,23 @@ def test_what_a_strategy_misses_is_named(tmp_path: Path, old: str, new: str, exp
     own = tmp_path / "own.yaml"
     text = (SHIPPED / "moe-1.3b.yaml").read_text() + "sequence_parallel: false\n"
     own.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=expected):
+        train(own)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("sequence: 2044", "with tensor that divides 2044 tokens, as sequence_parallel needs"),
+        ("sequence: 2048\nkey_value_heads: 12", "nor 12 heads of keys and values"),
+    ],
+)
+def test_what_tensor_parallel_ranks_cannot_share_is_named(
+    tmp_path: Path, model: str, expected: str
+) -> None:
+    own = tmp_path / "own.yaml"
+    text = (SHIPPED / "gpt-3-175b.yaml").read_text()
+    own.write_text(text.replace("sequence: 2048", model))
     with pytest.raises(InputError, match=expected):
         train(own)
 

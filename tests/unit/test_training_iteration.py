@@ -16,6 +16,7 @@ from model.fabric.health import Epoch
 from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.training.job import Job, cluster_of
+from model.training.layer import layer_s, logits_s
 from model.training.reduction import Change, NoReduction, ReducedIteration, Wanted, reduced
 from model.training.steps import (
     COMPUTE,
@@ -138,6 +139,22 @@ def test_the_last_stage_computes_the_logits_of_each_microbatch(iteration: Reduce
     for part_ns in (10**8, 2 * 10**8):
         found = Counter(steps.source[steps.compute_ns == part_ns].tolist())
         assert found == dict.fromkeys(last, iteration.microbatches)
+
+
+@pytest.mark.parametrize("vocabulary", [1_000, 100_000])
+def test_the_last_stage_computes_the_logits_instead_of_the_layer_that_it_lacks(
+    vocabulary: int,
+) -> None:
+    """Five layers in stages of three and two."""
+    whole = replace(job(), transformer=replace(job().transformer, layers=5, vocabulary=vocabulary))
+    strategy = Strategy(1, 2, 8, 1, 1, 1, 1, 4)
+    steps = Iteration("some", reduced(whole, strategy, 4, 4, Wanted()), KIND).steps().transfers
+    computed_s = np.bincount(steps.source, steps.compute_ns / SECOND_NS)
+    first_s, last_s = (computed_s[ranks].mean() for ranks in RankGrid(strategy).stages())
+    each_s, microbatches = layer_s(whole, strategy), whole.batch // strategy.data
+    behind_s = max(0.0, logits_s(whole, strategy) - each_s)
+    assert last_s - first_s == pytest.approx(microbatches * behind_s, abs=1e-6)
+    assert (behind_s > 0) == (vocabulary == 100_000)
 
 
 @given(iterations(), st.sampled_from(COMPARED))
