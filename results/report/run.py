@@ -19,6 +19,7 @@ from results.sections.run import (
     failures_section,
     slowdown_in_words,
     timed,
+    told_apart,
     work_sections,
 )
 from results.sections.section import Row, Section, human_bytes, range_of
@@ -82,7 +83,7 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"Rail-only against rail-optimized: {effects}."
     if result.get("interference"):
         yield f"Together, jobs take up to {'; '.join(_slowest(result['interference']))}."
-    yield from map(_failed, result["failures"])
+    yield from map(_failed, told_apart(result["failures"]))
     if off := [case["ratio"] for case in timed(result["cases"])]:
         yield f"Measured over modeled is {range_of(off)}."
     if degraded := [one["ratio"] for one in timed(result["failures"]) if one["ratio"]]:
@@ -128,7 +129,7 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
         yield Part(cases_section(result), drawn)
     if phases := phases_as_cases(run):
         yield _drawn("Completion time by phase", PHASES_TEXT, [charts.completion(phases)])
-    failures = result["failures"]
+    failures = told_apart(result["failures"])
     yield Part(failures_section(failures))
     strips = [strip for n, one in enumerate(failures) for strip in _strips(run, one, lost, n)]
     yield _drawn("The fault, moment by moment", MOMENTS_TEXT, strips)

@@ -1,6 +1,6 @@
 """The sections of a run, from its JSON object."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -125,8 +125,18 @@ FAILURES: Columns = (
 )
 
 
+def told_apart(failures: Sequence[Result]) -> list[Result]:
+    """Return failures with the name of their case as that of the fabric, if several share one."""
+    alike = Counter((_heading(row), row["fabric"]) for row in failures)
+    return [
+        {**row, "fabric": row["case"]} if alike[_heading(row), row["fabric"]] > 1 else row
+        for row in failures
+    ]
+
+
 def failures_section(failures: Sequence[Result]) -> Section:
-    """A row for each fabric, grouped by experiment, then the reasons."""
+    """A row for each fabric, or each case of several on one, by experiment; then the reasons."""
+    failures = told_apart(failures)
     text = (
         "Blackout: the longest of the affected pairs that have another path. Completion times, in "
         "emulated seconds: before the fault, of the execution in which it begins, with the fault "

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from model.measurement.records import Repeat
 from results.render.terminal import print_sections
-from results.sections.run import failures_section
+from results.sections.run import failures_section, told_apart
 from results.store.records import plain
 from results.verdicts.fault_impact import (
     DuringFault,
@@ -254,3 +254,12 @@ def test_the_names_of_fabrics_are_whole_in_a_terminal() -> None:
     text = io.StringIO()
     print_sections([failures_section([row])], Console(file=text, width=80))
     assert any(line.startswith(" rail-optimized ") for line in text.getvalue().splitlines())
+
+
+def test_several_cases_of_a_fabric_have_their_names() -> None:
+    other = replace(IMPACT, case="rail-only/all-to-all/direct")
+    rows = [failed("down", IMPACT), failed("down", other), failed("up", IMPACT)]
+    section = failures_section(rows)
+    names = [row[0] for row in section.rows if len(row) > 1]
+    assert names == [IMPACT.case, other.case, IMPACT.fabric]
+    assert [one["fabric"] for one in told_apart(told_apart(rows))] == names
