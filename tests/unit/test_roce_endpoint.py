@@ -225,6 +225,18 @@ def test_timers_that_are_always_due_let_sockets_be_served() -> None:
     side.close()
 
 
+def test_a_transfer_begins_before_its_first_packet_can_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process may lose its core as soon as the packet is out."""
+    side, send, begun_ns = Side(0, {}), transfer(0, b"short"), list[int]()
+    monkeypatch.setattr(endpoint, "send_parts", lambda *_: begun_ns.append(send.started_ns))
+    side.endpoint.start(send)
+    assert begun_ns == [send.started_ns]
+    assert send.started_ns > 0
+    side.close()
+
+
 def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "send_parts", lambda *_: None)
     side = Side(0, {"retries": 2, "timeout_ns": 1e6})

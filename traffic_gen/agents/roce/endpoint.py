@@ -306,8 +306,9 @@ class Endpoint:
         """Send what may be sent now, and set the timer for what may be sent later."""
         pair.flush()
         while not pair.pending and (packet := pair.sender.take(time.monotonic_ns())):
-            pair.put(packet)
+            # Not after: on a busy machine, the packet may arrive before this process goes on.
             self._note_sent(packet)
+            pair.put(packet)
         full = pair.sock if pair.pending and pair.sock is not self.sock else None
         if full is not pair.waits:
             for sock, events in ((pair.waits, 0), (full, select.EPOLLOUT)):
