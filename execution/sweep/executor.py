@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.processes.lifetime import end, last_message, start
 from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
@@ -104,7 +103,7 @@ class _Started:
         order.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
         self.hung = False
-        self.process = start(_command(order), order.log, {"PYTHONPATH": str(ROOT)})
+        self.process = start(_command(order), order.log, MODULES_HERE)
 
     @property
     def left_s(self) -> float:
@@ -138,8 +137,8 @@ def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
 
 
 def _command(order: Order) -> list[str]:
-    words = [str(order.scenario), *order.options, "--store", str(order.folder)]
-    return [sys.executable, "-P", "-m", "commands", "run", *words]
+    words = order.scenario, *order.options, "--store", order.folder
+    return module_command("commands", "run", *words)
 
 
 def _first_ended(under_way: Sequence[_Started]) -> _Started:
