@@ -1,7 +1,6 @@
 """Executors of runs: each run reads a scenario, writes a run folder, and shares nothing."""
 
 import os
-import select
 import signal
 import subprocess
 import time
@@ -9,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
@@ -143,21 +143,19 @@ def _command(order: Order) -> list[str]:
 
 def _first_ended(under_way: Sequence[_Started]) -> _Started:
     """Wait until one of the runs has ended, or hangs and is ended."""
-    poll = select.poll()
     with ExitStack() as stack:
         by_descriptor = {}
         for started in under_way:
             descriptor = os.pidfd_open(started.process.pid)
             stack.callback(os.close, descriptor)
-            poll.register(descriptor, select.POLLIN)
             by_descriptor[descriptor] = started
         first = min(under_way, key=lambda started: started.left_s)
-        while not (ended := poll.poll(min(first.left_s, LONGEST_POLL_S) * 1000)):
+        while not (ended := wait(by_descriptor, min(first.left_s, LONGEST_POLL_S))):
             if not first.left_s:
                 first.hung = True
                 _terminate([first.process])
                 return first
-        return by_descriptor[ended[0][0]]
+        return next(started for number, started in by_descriptor.items() if number in ended)
 
 
 def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
