@@ -22,6 +22,7 @@ from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import LinkKind, NodeKind, Topology, lane_of
 from model.faults import FaultMode
 from results.verdicts.verdict import Verdict
+from testbed.nodes.openvswitch import DATABASE
 from traffic_gen.probes.blackout import Blackout
 
 LOOPBACK = "127.0.0.1"
@@ -104,7 +105,7 @@ def fabric_message(fabric: Experiment) -> dict[str, Any]:
     namespace.
     """
     bed, topology = fabric.bed, fabric.topology
-    switches = bed.watch.process_id("Open vSwitch's database")
+    switches = bed.watch.process_id(DATABASE)
     return {
         "picture": picture(topology),
         "interfaces": [link.upper.interface for link in topology.links],
