@@ -1,6 +1,5 @@
 """The running testbed: everything of one fabric, brought up in order and taken down in reverse."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from mininet.net import Mininet
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.network.namespaces import private_namespace
 from linux.processes.lifetime import Watch, reaper
 from linux.processes.run_lock import RunLock
@@ -28,7 +27,7 @@ from testbed.nodes.openvswitch import OpenVSwitch, open_vswitch
 
 # A part's socket may break a moment before the part has ended.
 DEATH_TOLD_S = 0.3
-CLEANUP = (sys.executable, "-P", "-m", "testbed.host.cleanup")
+CLEANUP = module_command("testbed.host.cleanup")
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     datapath = topology.spec.datapath or default_datapath()
     require_datapath(datapath)
     names = [gpu.name for gpu in topology.gpus]
-    environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
+    environment = {**lock.environment, **MODULES_HERE}
     with (
         closing(Watch()) as watch,
         reaper(CLEANUP, lock.folder / "reaper.log", environment, watch),

@@ -2,7 +2,6 @@
 
 import csv
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from execution.cases.emulation import Experiment
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.files.user_files import cleared, make_folder
 from linux.network.namespaces import processes_beside
 from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
@@ -221,16 +220,8 @@ def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[Non
     make_folder(folder)
     log = folder / "capture.log"
     named = [f"{link.name}={link.upper.interface}" for link in links]
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        CAPTURE_PROGRAM,
-        str(folder),
-        str(MOST_CAPTURED_BYTES),
-        *named,
-    ]
-    with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
+    command = module_command(CAPTURE_PROGRAM, folder, MOST_CAPTURED_BYTES, *named)
+    with running(command, log, MODULES_HERE) as process:
         wait_until_begun(
             process, lambda: b"capturing" in log.read_bytes(), CAPTURE, log, CAPTURE_DEADLINE_S
         )

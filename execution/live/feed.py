@@ -6,7 +6,6 @@ import secrets
 import select
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,12 +16,13 @@ from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
 from execution.session.command_line import Audience, Commands, modes, targets
 from execution.session.session import FaultSeen, Session
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.processes.lifetime import dies_with_us, end
 from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import LinkKind, NodeKind, Topology, lane_of
 from model.faults import FaultMode
 from results.verdicts.verdict import Verdict
+from testbed.nodes.openvswitch import DATABASE
 from traffic_gen.probes.blackout import Blackout
 
 LOOPBACK = "127.0.0.1"
@@ -105,7 +105,7 @@ def fabric_message(fabric: Experiment) -> dict[str, Any]:
     namespace.
     """
     bed, topology = fabric.bed, fabric.topology
-    switches = bed.watch.process_id("Open vSwitch's database")
+    switches = bed.watch.process_id(DATABASE)
     return {
         "picture": picture(topology),
         "interfaces": [link.upper.interface for link in topology.links],
@@ -153,12 +153,12 @@ def _listening(address: Address) -> socket.socket:
 
 def _start(listening: socket.socket) -> "subprocess.Popen[bytes]":
     descriptor = listening.fileno()
-    program = [sys.executable, "-P", "-m", "execution.live.server", str(descriptor)]
+    program = module_command("execution.live.server", descriptor)
     return subprocess.Popen(
         dies_with_us(["nice", "-n", str(LOWEST_PRIORITY), *program]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **MODULES_HERE},
         pass_fds=[descriptor],
         start_new_session=True,
     )

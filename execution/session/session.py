@@ -19,7 +19,6 @@ from execution.cases.emulation import Experiment
 from execution.cases.observer import carried
 from execution.faults.convergence import fault_times, wait_until_converged
 from execution.faults.fault_timeline import break_component
-from linux.network.netlink import read_queues
 from model.errors import InputError, Problem
 from model.fabric.health import Health
 from model.fabric.topology import Gpu, Hop, Port, Topology
@@ -339,12 +338,7 @@ class Session:
 def _backlogs(bed: Testbed) -> dict[Port, int]:
     ends = (end for link in bed.topology.links for end in (link.lower, link.upper))
     ports = {bed.links.key_of(end): end for end in ends if end.node not in bed.links.lost}
-    return {
-        ports[place, queue.interface]: queue.backlog_bytes
-        for place, netlink in bed.links.sockets.items()
-        for queue in read_queues(netlink)
-        if (place, queue.interface) in ports
-    }
+    return {ports[key]: one.backlog_bytes for key, one in bed.links.queues() if key in ports}
 
 
 def _in_use(command: str) -> InputError:

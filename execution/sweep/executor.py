@@ -1,19 +1,18 @@
 """Executors of runs: each run reads a scenario, writes a run folder, and shares nothing."""
 
 import os
-import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.processes.lifetime import end, last_message, start
 from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
@@ -104,7 +103,7 @@ class _Started:
         order.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
         self.hung = False
-        self.process = start(_command(order), order.log, {"PYTHONPATH": str(ROOT)})
+        self.process = start(_command(order), order.log, MODULES_HERE)
 
     @property
     def left_s(self) -> float:
@@ -138,27 +137,25 @@ def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
 
 
 def _command(order: Order) -> list[str]:
-    words = [str(order.scenario), *order.options, "--store", str(order.folder)]
-    return [sys.executable, "-P", "-m", "commands", "run", *words]
+    words = order.scenario, *order.options, "--store", order.folder
+    return module_command("commands", "run", *words)
 
 
 def _first_ended(under_way: Sequence[_Started]) -> _Started:
     """Wait until one of the runs has ended, or hangs and is ended."""
-    poll = select.poll()
     with ExitStack() as stack:
         by_descriptor = {}
         for started in under_way:
             descriptor = os.pidfd_open(started.process.pid)
             stack.callback(os.close, descriptor)
-            poll.register(descriptor, select.POLLIN)
             by_descriptor[descriptor] = started
         first = min(under_way, key=lambda started: started.left_s)
-        while not (ended := poll.poll(min(first.left_s, LONGEST_POLL_S) * 1000)):
+        while not (ended := wait(by_descriptor, min(first.left_s, LONGEST_POLL_S))):
             if not first.left_s:
                 first.hung = True
                 _terminate([first.process])
                 return first
-        return by_descriptor[ended[0][0]]
+        return next(started for number, started in by_descriptor.items() if number in ended)
 
 
 def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,5 +1,6 @@
 """The program's own files, and its version: a digest of them."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,14 @@ ROOMS = (
     *("commands", "controller", "execution", "linux", "model"),
     *("results", "scenarios", "studies", "testbed", "traffic_gen"),
 )
+
+# Environment of a process that executes a module of the program.
+MODULES_HERE = {"PYTHONPATH": str(ROOT)}
+
+
+def module_command(module: str, *arguments: object) -> list[str]:
+    """Return the command that executes a module of the program, which needs `MODULES_HERE`."""
+    return [sys.executable, "-P", "-m", module, *map(str, arguments)]
 
 
 def program_files(program: Path = ROOT) -> list[Path]:

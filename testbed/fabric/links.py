@@ -13,6 +13,7 @@ from linux.network.namespaces import namespace_of, set_sysctl
 from linux.network.netlink import (
     RTAX_RTO_MIN,
     NetlinkSocket,
+    Queue,
     Request,
     read_queues,
     requests_in_batch,
@@ -337,8 +338,12 @@ class Links:
 
     def longest_queue_bytes(self) -> int:
         """Return the current backlog of the longest queue of any link end, in bytes."""
-        queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
-        return max((queue.backlog_bytes for queue in queues), default=0)
+        return max((queue.backlog_bytes for _, queue in self.queues()), default=0)
+
+    def queues(self) -> Iterator[tuple[tuple[str, int], Queue]]:
+        """Yield the queues of all link ends as they are now, each with the end's key (`key_of`)."""
+        for place, netlink in self.sockets.items():
+            yield from (((place, queue.interface), queue) for queue in read_queues(netlink))
 
     def read_counters(self, some: Sequence[Link] = ()) -> Reading:
         """Return the counters of all or some links' upper ends, with the drops of both ends.
@@ -350,11 +355,7 @@ class Links:
         messages = self.switches.get_links()
         statistics = {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
         between_ns = begun_ns, time.monotonic_ns()
-        drops = {
-            (place, queue.interface): queue.dropped_packets
-            for place, netlink in self.sockets.items()
-            for queue in read_queues(netlink)
-        }
+        drops = {key: queue.dropped_packets for key, queue in self.queues()}
         for link in links:
             index = self.index_of(link.upper)
             if index in statistics:

@@ -29,6 +29,7 @@ from testbed.fabric.shaping import (
     trial_link,
 )
 from testbed.faults.link_faults import BLACKHOLE, LinkFaults, end_blackhole, start_blackhole
+from testbed.nodes.openvswitch import DATABASE
 from testbed.testbed import Testbed
 
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
@@ -232,7 +233,7 @@ class FaultInjector:
         self._killed[CONTROLLER] -= 1
         if self._killed[CONTROLLER] or self._bed.controller.is_running:
             return
-        with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
+        with namespace_of(self._bed.watch.process_id(DATABASE)):
             self._bed.controller.start()
 
 

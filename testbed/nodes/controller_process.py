@@ -2,13 +2,12 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.network.borrowed_sockets import closing_together
 from linux.processes.lifetime import BEFORE_PROXIES, Watch, end, start, wait_for
 from linux.processes.run_lock import RunLock
@@ -35,7 +34,7 @@ class ControllerProcess:
         self._log = folder / "controller.log"
         self._process_ids, self._watch = process_ids, watch
         self._deadline_s = READY_DEADLINE_S + longest_detection_s(topology)
-        self._environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
+        self._environment = {**lock.environment, **MODULES_HERE}
         self._process: subprocess.Popen[bytes] | None = None
         self._earlier_lines = 0
         self._fabric.write_text(json.dumps(flat(topology.spec)))
@@ -57,8 +56,7 @@ class ControllerProcess:
                 file.truncate(file.read().rfind(b"\n") + 1)
         self._earlier_lines = self.journal_length()
         self._proxies.write_text(json.dumps(self._process_ids))
-        files = map(str, (self._fabric, self._proxies, self.journal))
-        command = [sys.executable, "-P", "-m", "controller", *files]
+        command = module_command("controller", self._fabric, self._proxies, self.journal)
         self._process = start(command, self._log, self._environment, BEFORE_PROXIES)
         self._watch.add(NAME, self._process.pid, self._log)
 

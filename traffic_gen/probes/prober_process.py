@@ -3,7 +3,6 @@
 import json
 import math
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.files.user_files import make_folder, write_text
 from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
 from model.fabric.addressing import ends
@@ -119,8 +118,8 @@ def probing(
     entries = [_entry(process_ids, *pair, cadence) for pair in pairs]
     timing = {"interval_ns": cadence.tick_ns, "groups": cadence.groups}
     write_text(plan, json.dumps({**timing, "pairs": entries}))
-    command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
-    with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
+    command = module_command("traffic_gen.probes.prober", plan, records)
+    with running(command, log, MODULES_HERE) as process:
         wait_until_begun(
             process, lambda: "probing\n" in log.read_text(), name, log, START_DEADLINE_S
         )
