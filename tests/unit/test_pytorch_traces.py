@@ -129,6 +129,14 @@ def test_what_a_kernel_lacks_its_call_on_the_cpu_has() -> None:
     assert rootless.left_out[1].startswith("roots of 1 operation, which the files lack")
 
 
+def test_communications_of_processors_are_told() -> None:
+    """Gloo names a range of the program, without a size, beside the kernels of NCCL."""
+    gloo = {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 1, "dur": 9}
+    trace = recorded(communication(0, 9, "allreduce", 2), gloo, gloo)
+    assert "4 communications of gloo, of which Kineto has no size" in trace.left_out
+    assert len(trace.operations) == 1
+
+
 def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:
     pairs = ("[0, 2]", "[1, 3]")
     files = [
