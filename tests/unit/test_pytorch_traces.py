@@ -433,6 +433,17 @@ def test_profiles_of_a_folder_in_any_order(tmp_path: Path) -> None:
     assert names[1] in str(refused.value)
 
 
+def test_files_whose_names_do_not_end_with_the_rank_are_told_such_names(tmp_path: Path) -> None:
+    """Those of PyTorch's tutorial, `worker0_step_10.json`, do not; all are in a folder already."""
+    for rank in (0, 1):
+        content = kineto(rank, communication(0, 9, "allreduce", 2))
+        (tmp_path / f"worker{rank}_step_10.json").write_bytes(content)
+    with pytest.raises(InputError, match="got 2 traces"):
+        read_trace(tmp_path)
+    with pytest.raises(InputError, match="put all into a folder, as NAME"):
+        read_trace(tmp_path / "worker0_step_10.json")
+
+
 def test_numbers_may_be_whole_floats() -> None:
     assert recorded(communication(0, 5, "allreduce", 8.0)).total_bytes == 32  # type: ignore[arg-type]
     assert executed(call("allreduce", 8.0)).total_bytes == 32  # type: ignore[arg-type]

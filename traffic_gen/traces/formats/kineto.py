@@ -47,7 +47,8 @@ def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
     info = whole.of("distributedInfo")
     world = info.number("world_size", 1, MOST_RANKS)
     if world != files:
-        whole.refuse(f"needs the files of {world} ranks, got {files}", "put all into a folder")
+        hint = "put all into a folder, as NAME.RANK.json or NAME.pt.trace.json"
+        whole.refuse(f"needs the files of {world} ranks, got {files}", hint)
     nodes = RankNodes(info.number("rank", 0, world - 1), world)
     nodes.define(info.value.get("pg_config"))
     events = whole.each("traceEvents")
