@@ -228,6 +228,20 @@ def test_groups_of_the_same_ranks_are_told_apart() -> None:
     assert sorted(one.size_bytes for one in read(*files).operations) == [KIB, MIB]
 
 
+@pytest.mark.parametrize("more", [[0, 1, 2, 3], [0, 1]])
+def test_two_lists_of_a_file_give_a_group_the_same_ranks(more: list[int]) -> None:
+    lists = (
+        node(id_, 1, inputs=str([json.dumps([{"pg_name": "5", "ranks": ranks}])]))
+        for id_, ranks in enumerate(([0, 1, 2, 3], more))
+    )
+    files = everywhere(*lists, collective(3, ALL_REDUCE, 8, attribute("pg_name", "5")))
+    if len(more) == RANKS:
+        assert groups(read(*files)) == {(0, 1, 2, 3): 1}
+    else:
+        with pytest.raises(Malformed, match="group '5' is defined twice, with other ranks"):
+            read(*files)
+
+
 @pytest.mark.parametrize("listed", [[3, 2, 1, 0], [2, 3], []])
 def test_a_group_that_files_list_differently_is_refused_in_these_words(listed: list[int]) -> None:
     call = collective(3, ALL_REDUCE, 8, attribute("pg_name", "5"))
@@ -824,6 +838,13 @@ def test_what_of_json_is_not_read_is_told() -> None:
         "attribute 'startTimeMicros' of 4 nodes",
         "attribute 'tensor_loc' of 4 nodes",
     )
+
+
+def test_an_unknown_name_of_an_enumeration_in_json_is_told_with_the_known_ones() -> None:
+    text = json.dumps([{"id": 2, "node_type": 7, "comm_type": "ALL_TO_ALL_V", "comm_size": 8}])
+    with pytest.raises(Malformed, match=r"comm_type must be .* got 'ALL_TO_ALL_V'") as one:
+        read(*[text.encode()] * RANKS)
+    assert one.value.hint.startswith("known names: allreduce, reduce, allgather")
 
 
 def test_json_is_bounded() -> None:

@@ -491,6 +491,24 @@ def test_what_of_ns3_is_no_fabric_is_refused(tmp_path: Path, text: str, what: st
         read_network(tmp_path / "x")
 
 
+def test_without_nvswitches_each_gpu_of_simai_is_a_domain(tmp_path: Path) -> None:
+    """Those of a server meet in the network alone (`-nsps 0`), here by the leaves of its rails."""
+    text = text_of(ELEVEN["--ro"]._replace(gpu=16, gps=4, nsps=0))
+    (tmp_path / "topology").write_text(text)
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n{WORKLOAD}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    topology = build_topology(spec)
+    assert (len(topology.gpus), spec.domain_size) == (16, 1)
+    assert degrees(topology) == degrees_of(text)
+    # A server of one GPU needs no NVSwitch: one leaf is a rail.
+    lone = read_simai(text_of(Options(4, ro=False, gps=1, nsps=0, psn=0)))
+    assert lone == {"kinds": "rail-only", "domains": 4, "domain_size": 1} | dict.fromkeys(
+        ("hb_rate", "nic_rate"), "400 Gbit/s"
+    )
+
+
 def test_servers_with_nvlinks_alone_are_refused_if_several() -> None:
     lone = ELEVEN["--no-asw --no-psw"]
     assert read_simai(text_of(lone))["domains"] == 1

@@ -129,6 +129,14 @@ def test_what_a_kernel_lacks_its_call_on_the_cpu_has() -> None:
     assert rootless.left_out[1].startswith("roots of 1 operation, which the files lack")
 
 
+def test_communications_of_processors_are_told() -> None:
+    """Gloo names a range of the program, without a size, beside the kernels of NCCL."""
+    gloo = {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 1, "dur": 9}
+    trace = recorded(communication(0, 9, "allreduce", 2), gloo, gloo)
+    assert "4 communications of gloo, of which Kineto has no size" in trace.left_out
+    assert len(trace.operations) == 1
+
+
 def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:
     pairs = ("[0, 2]", "[1, 3]")
     files = [
@@ -423,6 +431,17 @@ def test_profiles_of_a_folder_in_any_order(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="duplicate rank 0") as refused:
         read_trace(tmp_path)
     assert names[1] in str(refused.value)
+
+
+def test_files_whose_names_do_not_end_with_the_rank_are_told_such_names(tmp_path: Path) -> None:
+    """Those of PyTorch's tutorial, `worker0_step_10.json`, do not; all are in a folder already."""
+    for rank in (0, 1):
+        content = kineto(rank, communication(0, 9, "allreduce", 2))
+        (tmp_path / f"worker{rank}_step_10.json").write_bytes(content)
+    with pytest.raises(InputError, match="got 2 traces"):
+        read_trace(tmp_path)
+    with pytest.raises(InputError, match="put all into a folder, as NAME"):
+        read_trace(tmp_path / "worker0_step_10.json")
 
 
 def test_numbers_may_be_whole_floats() -> None:

@@ -1,11 +1,17 @@
 """Traces of other tools: what is read, how it is replayed, and what is refused."""
 
+import bz2
 import gc
 import gzip
+import lzma
 import random
+import re
+import tarfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from unittest.mock import patch
 
@@ -502,6 +508,60 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         (tmp_path / "z").write_bytes(empty)
         with pytest.raises(InputError, match="z: byte 0: is empty"):
             read_trace(tmp_path / "z")
+
+
+def tar_of(content: bytes) -> bytes:
+    """An archive with a file."""
+    whole = BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        member = tarfile.TarInfo("x.goal")
+        member.size = len(content)
+        archive.addfile(member, BytesIO(content))
+    return whole.getvalue()
+
+
+def zip_of(content: bytes) -> bytes:
+    """An archive with a file."""
+    whole = BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("x.goal", content)
+    return whole.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("pack", "what"),
+    [
+        (bz2.compress, "is bzip2 (decompress it, or compress it with gzip)"),
+        (lzma.compress, "is xz (decompress it"),
+        (lambda content: b"\x28\xb5\x2f\xfd" + content, "is Zstandard (decompress it"),
+        (zip_of, "is a zip archive (unpack it)"),
+        (tar_of, "is a tar archive (unpack it)"),
+        (lambda content: gzip.compress(tar_of(content)), "is a tar archive (unpack it)"),
+        (lambda content: b"7z\xbc\xaf\x27\x1c" + content, "is a 7z archive (unpack it)"),
+        (lambda content: content.decode().encode("utf-16"), "is UTF-16 text (save it as UTF-8)"),
+        (
+            lambda content: b"\xfe\xff" + content.decode().encode("utf-16-be"),
+            "is UTF-16 text (save it as UTF-8)",
+        ),
+    ],
+)
+def test_what_a_trace_is_packed_in_is_told(
+    tmp_path: Path, pack: Callable[[bytes], bytes], what: str
+) -> None:
+    (tmp_path / "x").write_bytes(pack(GOAL.encode()))
+    with pytest.raises(InputError, match=re.escape(f"x: byte 0: {what}")):
+        read_trace(tmp_path / "x")
+
+
+def test_hidden_files_beside_those_of_ranks_are_no_trace(tmp_path: Path) -> None:
+    """An archive of macOS has one, of attributes, beside each file."""
+    files = chakra_files(trace_in([GOAL.encode()]))
+    for rank, content in enumerate(files):
+        (tmp_path / f"x.{rank}.et").write_bytes(content)
+        (tmp_path / f"._x.{rank}.et").write_bytes(b"\0\x05\x16\x07\0\x02\0\0Mac OS X")
+    assert same(read_trace(tmp_path), trace_in(files))
+    with pytest.raises(InputError, match=r"\._x\.0\.et"):
+        read_trace(tmp_path / "._x.0.et")
 
 
 def test_what_memory_has_no_room_for_is_refused() -> None:

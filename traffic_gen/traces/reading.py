@@ -9,7 +9,7 @@ import gzip
 import os
 import re
 import zlib
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -49,6 +49,19 @@ MOST_BYTES = 2**29
 # Text takes up to four bytes a character, beside those of the file.
 MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
+# First bytes of what a trace may be packed or written in, and what to do with it.
+UNPACK = "decompress it, or compress it with gzip"
+CONTAINERS = {
+    b"BZh": ("bzip2", UNPACK),
+    b"\xfd7zXZ\0": ("xz", UNPACK),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", UNPACK),
+    b"PK\x03\x04": ("a zip archive", "unpack it"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it"),
+    BOM_UTF16_LE: ("UTF-16 text", "save it as UTF-8"),
+    BOM_UTF16_BE: ("UTF-16 text", "save it as UTF-8"),
+}
+# What begins the end of a tar archive's first header.
+TAR, TAR_AT = b"ustar", 257
 PIECE_BYTES = 2**20
 Sets = dict[tuple[str, str], dict[int, Path]]
 """The files of each name and form, by rank."""
@@ -79,6 +92,8 @@ OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})(?P<form>\.et|(?:_trace)?\.json)(?:\.gz)?",
     re.DOTALL,
 )
+# What archives of macOS have beside each file: its attributes.
+OF_MACOS = "._"
 # What may stand between a trace's name and a rank.
 SEPARATOR = r"[._-]?(?:rank)?"
 
@@ -128,9 +143,11 @@ def files_of(path: Path) -> list[Path]:
             return profiles
         return _only(path, path, sets)
     named, exists = OF_A_RANK.fullmatch(path.name), os.path.lexists(path)
+    if path.name.startswith(OF_MACOS) or not os.path.isdir(path.parent):
+        return [path]
     if exists and PROFILE.fullmatch(path.name):
         return _profiles(path.parent)
-    if (exists and named is None) or not os.path.isdir(path.parent):
+    if exists and named is None:
         return [path]
     sets = _sets(path.parent)
     if not exists:
@@ -175,7 +192,8 @@ def _profiles(folder: Path) -> list[Path]:
 
 def _files_in(folder: Path) -> list[Path]:
     try:
-        return [folder / name for name in sorted(os.listdir(folder))]
+        names = sorted(os.listdir(folder))
+        return [folder / name for name in names if not name.startswith(OF_MACOS)]
     except OSError as error:
         raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
 
@@ -208,7 +226,17 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)
+            _require_plain(plain[-1])
     return plain
+
+
+def _require_plain(content: bytes) -> None:
+    """Raise `Malformed` for an archive, another compression than gzip, or another text."""
+    found = [held for begin, held in CONTAINERS.items() if content.startswith(begin)]
+    if content.startswith(TAR, TAR_AT):
+        found.append(("a tar archive", "unpack it"))
+    for name, hint in found:
+        raise Malformed(": byte 0", f"is {name}", hint)
 
 
 def _decompressed(content: bytes, most_bytes: int) -> bytes:

@@ -3,9 +3,9 @@
 SimAI's first line (`gen_Topo_Template.py`) has the numbers of nodes, of GPUs in a server, of
 NVSwitches, of other switches and of links, and the kind of GPU; ASTRA-sim's those of nodes, of
 switches and of links. The second one has the numbers of all switches, each other one a link: two
-nodes, rate, latency, error rate. GPUs come first, server after server. Servers are HB domains;
-ASTRA-sim's file names none: they are the NPUs of switches that each join as many consecutive NPUs,
-and nothing else; without such switches, each NPU is a domain of its own.
+nodes, rate, latency, error rate. GPUs come first, server after server. Servers are HB domains, or
+without NVSwitches, each GPU; ASTRA-sim's file names none: they are the NPUs of switches that each
+join as many consecutive NPUs, and nothing else; without such switches, each NPU.
 
 Links that do not lead to HB switches are NIC ports. A network that the keys of a regular fabric
 describe becomes these keys: rails, with spine switches or without, with one or two ports. Any other
@@ -90,11 +90,13 @@ def read_simai(text: str) -> dict[str, object]:
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
         raise Unmapped(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
-    if not nvswitches or nvswitches % (gpus // size):
-        what = f"{gpus // size} servers must have equally many NVSwitches, one or more, got"
-        raise Unmapped(1, f"{what} {nvswitches}")
+    if nvswitches % (gpus // size):
+        what = f"{gpus // size} servers must have equally many NVSwitches, got {nvswitches}"
+        raise Unmapped(1, what)
     switches = _listed_switches(lines[1], gpus, nodes)
     links = _links_of(lines, nodes, count)
+    # Without NVSwitches, GPUs of a server meet in the network alone.
+    size = size if nvswitches else 1
     return _keys_of(Graph(gpus, size, frozenset(switches[:nvswitches]), links))
 
 

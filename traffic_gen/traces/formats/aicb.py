@@ -36,6 +36,8 @@ OPERATIONS = {
 }
 # AICB's micro-benchmarks of several operations have the long name of `ep`.
 SIZES = ("model_parallel_NPU_group", "ep", "expert_parallel_npu_group", "pp", "vpp", "ga")
+# What AICB runs on GPUs itself, which names the calls of one rank.
+CALLS = re.compile(r"(?:\[rank[^\n]*\n)?comm_type,comm_group,")
 LISTS = ("checkpoints", "checkpoint_initiates")
 # Of inference, whose last passes are empty, AICB writes `mode: 1`.
 SINGLE = (*SIZES, "all_gpus", "pp_comm", "mode")
@@ -43,15 +45,22 @@ KEYS = (*SINGLE, *LISTS)
 
 
 def is_aicb(text: str) -> bool:
-    """Whether a text begins with the name of a strategy, and has keys or a number of layers."""
+    """Whether a text begins with the name of a strategy, and has keys or a number of layers.
+
+    A list of calls is AICB's, too.
+    """
     first, _, rest = text[:65536].partition("\n")
     name, *words = first.split(maxsplit=2) or [""]
     has_keys = bool(words) and words[0].endswith(":")
-    return STRATEGY.fullmatch(name) is not None and (has_keys or rest.lstrip()[:1].isdigit())
+    is_workload = STRATEGY.fullmatch(name) and (has_keys or rest.lstrip()[:1].isdigit())
+    return bool(is_workload or CALLS.match(text))
 
 
 def read_aicb(text: str, defaults: Defaults) -> Trace:
     """Read a workload, which may leave the ranks out; raise `Malformed` for any other text."""
+    if CALLS.match(text):
+        what, hint = "lists calls for GPUs (CSV)", "let AICB generate the workload of SimAI (text)"
+        raise Malformed(1, what, hint)
     lines = text.split("\n")
     name, given = _header(lines[0])
     left_out = [f"header key {key!r}, which is unknown" for key in given if key not in KEYS]

@@ -31,7 +31,7 @@ class Groups:
         self.everyone, self.domain_size = tuple(range(len(source.file_of))), domain_size
         self.defined: dict[int, dict[str, Ranks]] = defaultdict(dict)
         for node, inputs in columns.inputs.items():
-            self.defined[int(self.rank[node])].update(self._defined(node, inputs))
+            self._define(node, inputs)
         # The calls of process groups that do not have the ranks of the dimensions beside them.
         self.overruled: Counter[Call] = Counter()
         # The ranks that name each group, in order.
@@ -114,14 +114,14 @@ class Groups:
         domains = range(count // size) if involved[1] else (domain,)
         return tuple(first * size + second for first, second in product(domains, places))
 
-    def _defined(self, node: int, inputs: str) -> dict[str, Ranks]:
-        """Return the ranks of each process group that a metadata node lists.
+    def _define(self, node: int, inputs: str) -> None:
+        """Note the ranks of each process group that a metadata node lists.
 
         No ranks mean the first `group_size` ones, which are all in PyTorch, or else all.
         """
         if "pg_name" not in inputs:
-            return {}
-        count = len(self.everyone)
+            return
+        count, of_file = len(self.everyone), self.defined[int(self.rank[node])]
         try:
             # Groups, or one text, which has them as JSON.
             groups = ast.literal_eval(inputs)
@@ -139,11 +139,9 @@ class Groups:
             *(SyntaxError, RecursionError, MemoryError),
         ):
             raise self.at(node, "process groups must be a list with pg_name and ranks") from None
-        found = dict(listed)
         for name, ranks in listed:
-            if ranks != found[name]:
+            if of_file.setdefault(name, ranks) != ranks:
                 raise self.at(node, f"process group {name!r} is defined twice, with other ranks")
             if not set(ranks) <= set(self.everyone) or len(set(ranks)) < len(ranks):
                 what = f"process group {name!r} must have some of the ranks 0 to {count - 1}"
                 raise self.at(node, f"{what}, each once", ALL_FILES)
-        return found

@@ -181,15 +181,16 @@ class FlatNodes:
         """
         if name in TIMES and isinstance(value, float) and abs(value) < 2**63:
             return value
-        if isinstance(value, str):
-            value = NAMES.get(name, {}).get(_plain(value), value)
+        if isinstance(value, str) and name in NAMES:
+            value = NAMES[name].get(_plain(value), value)
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)
         value = whole(value)
         is_truth = isinstance(value, bool) and name not in TRUTHS
         if not isinstance(value, int) or is_truth or not MISSING < value < 2**63:
             what = f"{name} must be a whole number of 64 bits with a sign, got {str(value)[:40]!r}"
-            raise self.source.at(node, what, "round it" * isinstance(value, float))
+            hint = f"known names: {', '.join(NAMES[name])}" if name in NAMES else ""
+            raise self.source.at(node, what, "round it" if isinstance(value, float) else hint)
         return int(value)
 
     def _list(self, node: int, name: str) -> list[int]:

@@ -7,6 +7,7 @@ communications that ended before it, a communication for all that ended before i
 GPU does nothing counts as computing, unless a communication runs.
 """
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,9 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "external_id"
 MOST_MICROS = 2**52
 ORDER = "dependencies of kernels, which Kineto lacks: each waits for what ended before it began"
+# Processors communicate in groups of these, which name what they do in ranges of a program.
+ON_CPU = re.compile(r"(gloo|mpi|ucc):")
+BY_CPU = "{{}} communications of {}, of which Kineto has no size"
 WITHOUT_KERNEL = "{} communications on the CPU that no kernel of their file executes"
 
 
@@ -43,7 +47,8 @@ def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
     info = whole.of("distributedInfo")
     world = info.number("world_size", 1, MOST_RANKS)
     if world != files:
-        whole.refuse(f"needs the files of {world} ranks, got {files}", "put all into a folder")
+        hint = "put all into a folder, as NAME.RANK.json or NAME.pt.trace.json"
+        whole.refuse(f"needs the files of {world} ranks, got {files}", hint)
     nodes = RankNodes(info.number("rank", 0, world - 1), world)
     nodes.define(info.value.get("pg_config"))
     events = whole.each("traceEvents")
@@ -72,6 +77,8 @@ def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
         for call in calls
     )
     nodes.left_out.update({ORDER: 1, WITHOUT_KERNEL: missing})
+    named = (ON_CPU.match(str(event.value.get("name"))) for event in events)
+    nodes.left_out.update(BY_CPU.format(found[1]) for found in named if found)
     _emit(nodes, communications, sorted(computes))
     return nodes
 
