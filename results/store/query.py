@@ -164,7 +164,8 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
         memory.execute(
             f"CREATE VIEW {name} AS FROM loose_{name} UNION ALL BY NAME "
             "SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
-            f"FROM read_parquet([{listed}], filename = true, union_by_name = true)"
+            f"FROM read_parquet([{listed}], filename = true, union_by_name = true, "
+            "hive_partitioning = false)"
         )
 
 

@@ -167,8 +167,8 @@ def case_folders(run: Path) -> dict[str, Path]:
 
 
 def sealed(run: Path, table: RawTable) -> Path:
-    """The Parquet file of a table."""
-    return run / f"{table.name}.parquet"
+    """The Parquet file of a table, absolute: DuckDB expands a `~` at the beginning of a path."""
+    return run.absolute() / f"{table.name}.parquet"
 
 
 @contextmanager
@@ -254,8 +254,9 @@ def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawT
         wanted = ", ".join(f'"{name}"' for name in table.columns)
         memory.execute(
             f"INSERT INTO {table.name} BY NAME SELECT ? AS {CASE}, {wanted} "
-            f"FROM read_csv(?, header = true, auto_detect = false, columns = {{{columns}}})",
-            [case, str(source)],
+            "FROM read_csv(?, header = true, auto_detect = false, hive_partitioning = false, "
+            f"columns = {{{columns}}})",
+            [case, str(source.absolute())],
         )
 
 
@@ -270,7 +271,8 @@ def load(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
     """Create a table with all rows of a run."""
     create(memory, table.name, table.all_columns)
     if sealed(run, table).is_file():
-        whole = "SELECT * FROM read_parquet(?)"
+        # A part of the path such as `bytes=8` is no column.
+        whole = "SELECT * FROM read_parquet(?, hive_partitioning = false)"
         memory.execute(f"INSERT INTO {table.name} BY NAME {whole}", [str(sealed(run, table))])
     else:
         load_loose(memory, run, table)
@@ -353,7 +355,7 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str, a
         columns = f"* REPLACE ({as_json})" if lists else "*"
     # A link in the target's place is replaced, not followed.
     with user_files.work_folder(above) as own:
-        draft = own / target.name
+        draft = own.absolute() / target.name
         try:
             memory.execute(
                 f"COPY (SELECT {columns} FROM {name}) TO {quoted(draft)} (FORMAT {OPTIONS[form]})"

@@ -51,6 +51,22 @@ def test_sealed_and_loose_runs_have_the_same_rows(store: Path) -> None:
     assert len(of[0]) == 4
 
 
+@pytest.mark.parametrize("name", ["destination=7", "~runs"])
+def test_a_path_is_neither_a_column_nor_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Path(name)
+    sql = "SELECT DISTINCT destination FROM transfers ORDER BY destination"
+    run_folder(store, "loose")
+    assert query(store, sql).rows == [(1,), (2,)]
+    seal(run_folder(store, "sealed"))
+    assert query(store, sql).rows == [(1,), (2,)]
+    for run in ("loose", "sealed"):
+        export_tables(store / run, store / f"of {run}", "csv")
+        assert ",0,0,1,2,3,4,5,6,7,0\n" in Path(name, f"of {run}/transfers.csv").read_text()
+
+
 def test_all_runs_are_there_with_their_states(store: Path) -> None:
     assert answered(store, "SELECT run, state FROM runs") == [
         ("broken", "complete"),
