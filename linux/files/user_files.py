@@ -63,7 +63,7 @@ def _opened(place: Path) -> Iterator[tuple[BinaryIO, int]]:
         raise Unreadable("is a folder, not a file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise Unreadable(f"cannot be read: {reason}") from None
+        raise Unreadable(f"cannot be read: {reason}") from error
 
 
 def _without_waiting(place: str, flags: int) -> int:

@@ -86,7 +86,9 @@ def read_record(place: Path) -> str:
     try:
         return read_text(place, MOST_BYTES)
     except Unreadable as error:
-        raise InputError(Problem(str(place), str(error), HINT)) from None
+        forbidden = isinstance(error.__cause__, PermissionError)
+        hint = "its owner may read it" if forbidden else HINT
+        raise InputError(Problem(str(place), str(error), hint)) from None
 
 
 HINT = "damaged, or of another version of Railbed"

@@ -71,8 +71,8 @@ def new_run_id(scenario: str) -> str:
 
 def require_store(store: Path) -> None:
     """Raise `InputError` unless a store is a folder; the default one may not be there yet."""
-    # Unlike `Path.is_dir`, this is false for a name that is too long.
-    if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
+    # Unlike those of `Path`, these are false for a name that is too long, or in a closed folder.
+    if not os.path.isdir(store) and (store != DEFAULT_STORE or os.path.exists(store)):
         raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
 
 

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -539,6 +539,32 @@ def test_a_folder_that_may_not_be_read_hides_no_run(
     assert (
         f"  {closed}  damaged: {tmp_path}/{closed}/state.json: cannot be read: Permission" in said
     )
+
+
+@contextmanager
+def closed(folder: Path) -> Iterator[None]:
+    """Work within the context in a folder that may not be entered, as nobody if this is root."""
+    user, above = os.geteuid(), Path.cwd()
+    os.chdir(folder)
+    folder.chmod(0)
+    try:
+        os.seteuid(65534 if user == 0 else user)
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+        os.chdir(above)
+
+
+def test_in_a_closed_folder_the_default_store_cannot_be_read(tmp_path: Path) -> None:
+    with closed(tmp_path), pytest.raises(InputError, match=r"^runs: cannot be read: Perm"):
+        list_all(DEFAULT_STORE)
+
+
+def test_a_record_of_another_user_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text("{}")
+    with closed(tmp_path), pytest.raises(InputError, match=r"Permission denied \(its owner may"):
+        read_state(Path())
 
 
 def test_a_key_at_its_default_is_no_difference(tmp_path: Path) -> None:
