@@ -1,13 +1,9 @@
 """Costs of hops, solved from measured loads."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.machine_costs import require_costs
-from model.errors import NotReady
 from model.prediction.machine import (
     HopCost,
     HopKind,
@@ -74,11 +70,3 @@ def test_a_thread_with_more_ports_tells_what_a_port_costs(wake: int, port_s: flo
 @given(st.floats(1, 1e7), st.floats(1, 1000))
 def test_waking_up_never_takes_more_than_all_of_the_time(packets: float, ports: float) -> None:
     assert 0 < TWO_CORES.threads.wakeup_share(packets, ports) < 1
-
-
-def test_costs_of_nothing_are_not_kept() -> None:
-    require_costs(TWO_CORES)
-    free = {**TWO_CORES.hops, HopKind.ENDS: HopCost(0.0, 0.0)}
-    for hidden in (replace(TWO_CORES, transfer_s=0.0), replace(TWO_CORES, hops=free)):
-        with pytest.raises(NotReady, match="other programs were busy; end them"):
-            require_costs(hidden)
