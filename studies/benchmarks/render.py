@@ -330,14 +330,14 @@ def _origin(name: str, figure: Figure) -> str:
 
 
 def _has_changed(name: str, commit: str) -> bool:
-    """Whether a later commit has changed code of the benchmark's module, or its scenario."""
+    """Whether code of the benchmark's module, or its scenario, is another than at a commit."""
     if commit == UNKNOWN or name not in BENCHMARKS:
         return False
     git, since = ("git", "-C", str(ROOT)), commit.removesuffix("-dirty")
-    later = ("log", "--oneline", "-G", CODE, f"{since}..", "--", *code_of(name))
+    changes = ("diff", "--name-only", "-G", CODE, f"{since}..", "--", *code_of(name))
     # A commit that did not become a part of the history measured other code.
     is_past = first_line(*git, "merge-base", since, "HEAD").startswith(since)
-    return not is_past or bool(first_line(*git, *later))
+    return not is_past or bool(first_line(*git, *changes))
 
 
 def page(text: str) -> str:

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import MODULES_HERE, module_command
 from linux.processes.lifetime import dies_with_us, end, kill
 from linux.processes.run_lock import RUNS
 from model.errors import EXIT_INTERRUPTED, InputError
@@ -63,7 +62,7 @@ GONE_S, END_S, WHOLE_S = 10.0, 25.0, 180.0
 MOMENTS_S = 8.0
 # Signals that take a program down in order.
 IN_ORDER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PROGRAM = (sys.executable, "-P", "-m", "commands")
+PROGRAM = module_command("commands")
 MARK = "RAILBED_SOAK"
 LOOK_AGAIN_S = 0.1
 INTERFACES = Path("/sys/class/net")
@@ -100,7 +99,7 @@ class Command:
                 stdout=said,
                 stderr=said,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), MARK: self._mark},
+                env={**os.environ, **MODULES_HERE, MARK: self._mark},
             )
 
     @property
