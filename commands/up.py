@@ -21,8 +21,10 @@ def up(
     from execution.cases.emulation import experiment
     from execution.live.feed import PageAudience
     from execution.session.command_line import Audience, serve
+    from model.prediction.timeouts import with_timeout
 
-    run_id = f"up-{loaded.name}-{os.getpid()}"
-    with options.page(live, live_at) as feed, experiment(loaded.fabrics[0], kind, run_id) as fabric:
+    run_id, first = f"up-{loaded.name}-{os.getpid()}", loaded.fabrics[0]
+    spec = with_timeout(first, loaded.faults.get(first.kind, ()))
+    with options.page(live, live_at) as feed, experiment(spec, kind, run_id) as fabric:
         fabric.bed.links.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else Audience())

@@ -30,6 +30,7 @@ from linux.processes.run_lock import RUNS
 from model.errors import EmulationError, InputError, Interrupted, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
+from model.prediction.timeouts import with_timeout
 from results.store.records import report_bug, write_json
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.store.tables import seal
@@ -73,9 +74,11 @@ class Run:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
         cases: list[CaseResult] = []
         failures: list[FaultResult] = []
-        for spec in self.measuring.scenario.fabrics:
-            on_fabric = self.measuring.scenario.cases_on(spec.kind)
-            if not self.measuring.scenario.has_faults:
+        scenario = self.measuring.scenario
+        for given in scenario.fabrics:
+            spec = with_timeout(given, scenario.faults.get(given.kind, ()))
+            on_fabric = scenario.cases_on(spec.kind)
+            if not scenario.has_faults:
                 with self._fabric(spec, spec.kind) as fabric:
                     cases += [self._case(case, fabric) for case in on_fabric]
                 continue

@@ -232,20 +232,21 @@ class FabricSpec:
     def retransmission_timeout_s(self) -> float:
         """Emulated seconds after which a queue pair repeats what is not acknowledged.
 
-        By default all other GPUs may have filled the queue before one link, with full windows.
+        By default all other GPUs may have filled the queue before one link, with full windows;
+        where more may, `model.prediction.timeouts` gives a longer one.
         """
         if self.roce.timeout_s is not None:
             return self.roce.timeout_s
         return self.answered_within_s(min(self.emulated_rates_bps.values()))
 
-    def answered_within_s(self, slowest_bps: float) -> float:
+    def answered_within_s(self, slowest_bps: float, queue_s: float = 0.0) -> float:
         """Emulated seconds of a round trip, if all other GPUs fill a link of this rate.
 
-        Each has full windows in its queue.
+        Each has full windows in its queue; the longest queue of all takes `queue_s`, if longer.
         """
         waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
         waiting_s = (self.domains * self.domain_size - 1) * waiting_bytes * 8 / slowest_bps
-        return max(USUAL_TIMEOUT_S, 2 * self.longest_delay_s + waiting_s)
+        return max(USUAL_TIMEOUT_S, 2 * self.longest_delay_s + max(waiting_s, queue_s))
 
     @property
     def hb_delay_s(self) -> float:

@@ -1,7 +1,6 @@
 """Check the fabric of a scenario file, and build its specification for one kind of fabric."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from math import ceil, floor, log2
 
@@ -264,7 +263,7 @@ def fabric_spec(
     hb_bps = platform.hb_rate_bps if platform else fabric.hb_rate or 0.0
     nic_bps = platform.nic_rate_bps if platform else fabric.nic_rate or 0.0
     is_default = fabric.datapath is DatapathChoice.AUTO
-    spec = FabricSpec(
+    return FabricSpec(
         kind=kind,
         domains=fabric.domains + fabric.spare_domains,
         domain_size=fabric.domain_size + fabric.spare_gpus,
@@ -287,13 +286,6 @@ def fabric_spec(
         roce=_roce(fabric.roce or RoceKeys(), scale),
         missing=missing_slots(fabric),
     )
-    left_bps = [entry.rate / scale for entry in file.faults if entry.rate]
-    if not left_bps or spec.transport is Transport.TCP or spec.roce.timeout_s is not None:
-        return spec
-    # The default timeout of queue pairs is longer for links that faults leave slower.
-    slowest_bps = min(*left_bps, *spec.emulated_rates_bps.values())
-    timeout_s = min(MOST_S, spec.answered_within_s(slowest_bps))
-    return replace(spec, roce=replace(spec.roce, timeout_s=timeout_s))
 
 
 def _roce(keys: RoceKeys, scale: float) -> Roce:

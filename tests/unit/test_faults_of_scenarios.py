@@ -413,18 +413,3 @@ def test_the_library_has_an_experiment_for_every_component_mode_and_strategy() -
     assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(
         Component
     )
-
-
-@pytest.mark.parametrize("ports", [1, 2])
-def test_queue_pairs_wait_for_a_link_that_is_slowed_down(file: Path, ports: int) -> None:
-    """A full window takes longer there, and would be repeated before it has left."""
-    slow = "[{what: nic-link, how: degrade, rate: 50 Gbit/s}]"
-    (of_fault, *_), (plain, *_) = (
-        loaded(file, faults, extra=f"transport: roce\n  nic_ports: {ports}").fabrics
-        for faults in (slow, "[]")
-    )
-    # One of the ports has a part of the NIC's 400 Gbit/s.
-    times = 8 / ports
-    assert of_fault.retransmission_timeout_s == times * plain.retransmission_timeout_s
-    given = "transport: roce\n  roce: {timeout_seconds: 3}"
-    assert loaded(file, slow, extra=given).fabrics[0].retransmission_timeout_s == 3

@@ -1,0 +1,53 @@
+"""How long queue pairs wait for answers, where queues are longer than those of an even fabric."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from model.fabric.build import build_topology
+from model.fabric.health import Epoch, Health
+from model.fabric.spec import FabricSpec
+from model.fabric.transport import Transport
+from model.faults import Fault, health_under, rates_left
+from model.prediction.fluid import busiest
+from model.prediction.network import networks
+
+
+def with_timeout(spec: FabricSpec, faults: Sequence[Fault] = ()) -> FabricSpec:
+    """Return the fabric, with a longer default timeout where queues may be longer than by default.
+
+    More pairs of GPUs than there are other GPUs may share a link: one of few uplinks or of a shared
+    NIC, that of a hash or of custom wiring, one that faults leave.
+    """
+    is_default = spec.transport is Transport.ROCE and spec.roce.timeout_s is None
+    if not is_default or spec.domains == 1 or (spec.has_plain_links and not faults):
+        return spec
+    topology = build_topology(spec)
+    slowed_bps = rates_left(topology, faults)
+    # Packets wait at a slow link before it is drained, and elsewhere then.
+    healths = Health(rates_bps=slowed_bps), health_under(topology, faults)
+    queue_s = longest_queue_s([Epoch(topology, health) for health in healths[: 1 + bool(faults)]])
+    slowest_bps = min([*slowed_bps.values(), *spec.emulated_rates_bps.values()])
+    timeout_s = spec.answered_within_s(slowest_bps, queue_s)
+    if timeout_s == spec.retransmission_timeout_s:
+        return spec
+    return replace(spec, roce=replace(spec.roce, timeout_s=timeout_s))
+
+
+def longest_queue_s(epochs: Sequence[Epoch]) -> float:
+    """Seconds that the longest queue of a fabric takes to empty, in any of these epochs.
+
+    All queue pairs of GPUs in different HB domains have full windows in the queues of their links.
+    """
+    topology = epochs[0].topology
+    spec, gpus = topology.spec, topology.gpus
+    domain, shape = np.array([gpu.domain for gpu in gpus]), (len(gpus), len(gpus))
+    source, destination, lane, turn = np.indices((*shape, spec.lanes, spec.turns)).reshape(4, -1)
+    apart = domain[source] != domain[destination]
+    pairs = source[apart], destination[apart], lane[apart], turn[apart]
+    each, window_bytes = np.arange(len(pairs[0])), spec.roce.window * spec.roce.frame_bytes
+    return max(
+        busiest(np.full(len(each), window_bytes * net.queue_pairs), each, net)[0]
+        for net in networks(epochs, gpus, pairs)
+    )

@@ -1,0 +1,139 @@
+"""The default timeout of queue pairs: no answer takes longer while all queues are full."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from execution.cases.case import Measuring
+from execution.cases.progress import Listener
+from execution.run import Run
+from model.fabric.health import Epoch, Health
+from model.fabric.spec import FabricSpec, SpineSelection
+from model.fabric.topology import Hop, Topology
+from model.prediction.timeouts import longest_queue_s, with_timeout
+from model.routing.paths import Routing
+from results.store.runs import RunFolder
+from scenarios.load import load
+from scenarios.scenario import Scenario
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.unit.fabrics import by_roce, fabrics_with_failures, regular_topologies
+
+FRAME_BITS = (4096 + 58) * 8
+SELECTIONS = [(SpineSelection.DESTINATION, 3), (SpineSelection.HASH, 3), (SpineSelection.SPRAY, 1)]
+
+
+def waiting(topology: Topology, health: Health) -> dict[Hop, float]:
+    """Windows that wait at each link, if those of all pairs of different domains do."""
+    on, routing, found = topology.spec, Routing(topology, health), defaultdict[Hop, float](float)
+    for one, other in permutations(topology.gpus, 2):
+        ways = product(range(on.lanes), range(on.entropies)) if one.domain != other.domain else ()
+        for lane, entropy in ways:
+            for hop in routing.path_if_any(one, other.by(lane), entropy) or ():
+                found[hop] += on.roce.queue_pairs / on.entropies
+    return found
+
+
+@given(fabrics_with_failures(), st.sampled_from(SELECTIONS), st.integers(1, 64))
+def test_the_longest_queue_is_that_of_the_pairs_whose_paths_share_a_link(
+    failed: tuple[Topology, Health], selected: tuple[SpineSelection, int], window: int
+) -> None:
+    (fabric, health), (selection, queue_pairs) = failed, selected
+    assume(selection is not SpineSelection.SPRAY or not fabric.spec.nic.links)
+    topology = by_roce(fabric, queue_pairs, selection)
+    roce = replace(topology.spec.roce, window=window)
+    topology = replace(topology, spec=replace(topology.spec, roce=roce))
+    expected_s = max(
+        (
+            count * window * FRAME_BITS / hop.link.rate_bps
+            for hop, count in waiting(topology, health).items()
+        ),
+        default=0.0,
+    )
+    assert longest_queue_s([Epoch(topology, health)]) == pytest.approx(expected_s)
+
+
+@given(regular_topologies(5, 4, most_missing=2))
+def test_where_no_pairs_share_links_oddly_the_timeout_is_by_the_number_of_gpus(
+    fabric: Topology,
+) -> None:
+    topology = by_roce(fabric, 1, SpineSelection.DESTINATION)
+    assume(topology.spec.has_plain_links)
+    assert with_timeout(topology.spec, ()) is topology.spec
+    queue_s = longest_queue_s([Epoch(topology)])
+    assert queue_s <= topology.spec.retransmission_timeout_s * (1 + 1e-6)
+
+
+SPINES = "[{what: spine-switch, where: [spine0, spine1, spine2]}]"
+SLOW_UPLINK = "[{what: uplink, where: [rail0--spine0], how: degrade, rate: 390 Gbit/s}]"
+SLOW_NIC = "[{what: nic-link, how: degrade, rate: 50 Gbit/s}]"
+
+
+@pytest.mark.parametrize(
+    ("keys", "faults", "pairs", "rate_bps"),
+    [
+        ("pxn: false", "[]", 15, 20e6),
+        # Four GPUs of a rail send to three on other rails, in each of three other domains.
+        ("spines: 1, oversubscription: 4", "[]", 36, 20e6),
+        ("oversubscription: 4", "[]", 15, 5e6),
+        ("pxn: false", SPINES, 36, 20e6),
+        # The four GPUs of a domain send to twelve others.
+        ("nics_per_domain: 1", "[]", 48, 20e6),
+        ("nics_per_domain: 2", "[]", 24, 20e6),
+        # A slow link is used until it is drained; one of two ports has half of its NIC's rate.
+        ("pxn: false", SLOW_NIC, 15, 2.5e6),
+        ("nic_ports: 2", SLOW_NIC, 15, 2.5e6),
+        ("spines: 1, oversubscription: 4", SLOW_UPLINK, 36, 19.5e6),
+    ],
+)
+def test_by_default_a_packet_waits_for_all_that_may_be_before_it(
+    tmp_path: Path, keys: str, faults: str, pairs: int, rate_bps: float
+) -> None:
+    expected_s = pairs * 32 * FRAME_BITS / rate_bps
+    assert timeout_s(tmp_path, keys, faults) == pytest.approx(expected_s)
+    assert timeout_s(tmp_path, f"{keys}, roce: {{timeout_seconds: 3}}", faults) == 3
+
+
+def timeout_s(folder: Path, keys: str, faults: str) -> float:
+    """The timeout on four domains of four GPUs with these keys and faults, at 20 Mbit/s a NIC."""
+    scenario = of_keys(folder, keys, faults)
+    (fabric,) = scenario.fabrics
+    return with_timeout(fabric, scenario.faults.get(fabric.kind, ())).retransmission_timeout_s
+
+
+def of_keys(folder: Path, keys: str, faults: str) -> Scenario:
+    file = folder / "scenario.yaml"
+    file.write_text(
+        "fabric: {kinds: rail-optimized, domains: 4, domain_size: 4, platform: dgx-h100, "
+        f"bandwidth_scale: 20000, transport: roce, {keys}}}\n"
+        "workloads: [{collective: all-to-all, algorithm: direct, size: 4 MB}]\n"
+        f"faults: {faults}\n"
+    )
+    return load(file)
+
+
+@pytest.mark.parametrize(("keys", "faults"), [("nics_per_domain: 1", "[]"), ("pxn: false", SPINES)])
+def test_a_run_brings_its_fabric_up_with_that_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str, faults: str
+) -> None:
+    used: list[FabricSpec] = []
+
+    @contextmanager
+    def brought_up(_run: Run, spec: FabricSpec, _name: str) -> Iterator[None]:
+        used.append(spec)
+        yield
+
+    monkeypatch.setattr(Run, "_fabric", brought_up)
+    monkeypatch.setattr(Run, "_case", lambda *_: None)
+    monkeypatch.setattr(Run, "_fault_case", lambda *_: None)
+    measuring = Measuring(
+        of_keys(tmp_path, keys, faults), RunFolder.planned(tmp_path, "run"), Listener()
+    )
+    Run(ProxyKind.PROCESS, measuring).execute()
+    assert used[0].retransmission_timeout_s == timeout_s(tmp_path, keys, faults)
