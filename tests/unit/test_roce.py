@@ -281,6 +281,17 @@ def test_the_last_packet_is_repeated_after_the_timeout() -> None:
 
 
 @pytest.mark.parametrize("selective", [False, True])
+@pytest.mark.parametrize("lost", [{*range(30)}, {*range(16, 30)}, {3, *range(25, 30)}])
+def test_all_that_was_lost_is_repeated_after_one_timeout(lost: set[int], selective: bool) -> None:
+    """No later packet tells of those at the end."""
+    ends = pair(lose(lost), lambda: 3, selective=selective, timeout_ns=1000, control=Window(32))
+    ends.sender.post(Message(0, memoryview(bytes(30 * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert ends.now_ns < 1200
+    assert not selective or ends.sender.repeated == len(lost)
+
+
+@pytest.mark.parametrize("selective", [False, True])
 def test_a_queue_pair_breaks_after_its_retries(selective: bool) -> None:
     ends = pair(lambda: None, lambda: 3, selective=selective, retries=7)
     ends.sender.post(Message(0, memoryview(b"lost")))

@@ -78,8 +78,8 @@ class Sender:
         self.tries = self.repeated = self.sent_bytes = 0
         # When packets last left whose acknowledgement was requested.
         self.left_ns: dict[int, int] = {}
-        # Selective repeat: what arrived out of order, the end of what is under recovery, the PSN
-        # that was lost when it began, and the next one that may have to be repeated.
+        # Selective repeat: what arrived out of order, the end of what is under recovery, the end of
+        # what counts as lost since it began, and the next PSN that may have to be repeated.
         self.arrived: set[int] = set()
         self.recovery = self.lost = self.repeat = first
 
@@ -115,7 +115,7 @@ class Sender:
         while self.repeat in self.arrived:
             self.repeat += 1
         last = max(self.arrived, default=self.oldest)
-        return self.repeat if self.repeat == self.lost or self.repeat < last else None
+        return self.repeat if self.repeat < max(self.lost, last) else None
 
     def take(self, now_ns: int) -> Packet | None:
         """Return the packet to send now, if one may leave."""
@@ -198,17 +198,20 @@ class Sender:
             self.arrived.add(arrived)
         if not self.how.selective or self.recovery <= self.oldest:
             self.control.lost(now_ns)
-            self._repeat(now_ns)
+            self._repeat(self.oldest + 1, now_ns)
 
-    def _repeat(self, now_ns: int) -> None:
-        """Go back to the oldest packet, or repeat selectively until all that was sent arrived."""
+    def _repeat(self, lost: int, now_ns: int) -> None:
+        """Go back to the oldest packet, or repeat selectively until all that was sent arrived.
+
+        What has not arrived of the PSNs before `lost` was lost: of others, that is yet to be known.
+        """
         self.tries += 1
         # A paced packet has yet to leave: it cannot be late.
         self.deadline_ns = max(now_ns, self._paced_ns()) + self.how.timeout_ns
         if self.tries > self.how.retries:
             raise RetryExceeded(f"no progress after {self.how.retries} retries")
         if self.how.selective:
-            self.recovery, self.lost, self.repeat = self.next, self.oldest, self.oldest
+            self.recovery, self.lost, self.repeat = self.next, lost, self.oldest
         else:
             self.next = self.oldest
             self.asked = self.oldest - 1
@@ -219,7 +222,8 @@ class Sender:
             self.control.tick(now_ns)
         if now_ns >= self.deadline_ns:
             self.control.timed_out(now_ns)
-            self._repeat(now_ns)
+            # Nothing that is under way is answered any more.
+            self._repeat(self.next, now_ns)
 
     def tick_ns(self) -> float:
         """Return when `tick` is due."""
