@@ -3,7 +3,7 @@
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, cast
 
@@ -289,6 +289,20 @@ def test_all_that_was_lost_is_repeated_after_one_timeout(lost: set[int], selecti
     ends.run(lambda: ends.done == [0])
     assert ends.now_ns < 1200
     assert not selective or ends.sender.repeated == len(lost)
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_no_more_is_repeated_at_once_than_a_window_that_has_shrunk(selective: bool) -> None:
+    control = Swift(32, 74 * 8, 1)
+    ends = pair(lose({*range(32)}), lambda: 10**4, selective=selective, control=control)
+    ends.sender.how = replace(ends.sender.how, timeout_ns=10**5)
+    ends.sender.post(Message(0, memoryview(bytes(32 * 16))))
+    ends.run(lambda: ends.sender.repeated > 0)
+    assert control.window == 16
+    ends.run(lambda: not ends.sender.due_ns() < inf)
+    assert ends.sender.repeated == 16
+    ends.run(lambda: ends.done == [0])
+    assert ends.sender.repeated == 32
 
 
 @pytest.mark.parametrize("selective", [False, True])

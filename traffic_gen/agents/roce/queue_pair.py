@@ -101,10 +101,11 @@ class Sender:
         """Return the PSN to send next, if the window allows one.
 
         Packets that arrived out of order count, as in IRN (section 3.2). A window that has shrunk
-        lets one more pass, if no packet under way is to be acknowledged.
+        lets one more pass, if no packet under way is to be acknowledged; of missing packets, those
+        within it.
         """
         if self.recovery > self.oldest and (missing := self._missing()) is not None:
-            return missing
+            return missing if missing - self.oldest <= self.control.window - 1 else None
         under_way = self.next - self.oldest
         may_leave = under_way <= self.control.window - 1 or self.asked < self.oldest
         return self.next if self.next < self.end and may_leave else None
