@@ -495,7 +495,10 @@ class Terms:
             rate = np.maximum(0.0, rate - net.others)
         if self.acknowledgements:
             rate = rate / (1 + net.acknowledgement_share())
-        return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))
+        if not self.bursts:
+            # A placeholder is no bucket: without its tokens, it would be in debt for all flows.
+            burst = np.append(burst[:FIRST_LINK], np.zeros(net.links - FIRST_LINK))
+        return replace(net, rate=rate, burst=burst)
 
 
 ALL = Terms()

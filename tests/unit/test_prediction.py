@@ -341,6 +341,26 @@ def test_flows_that_share_a_link_get_one_segment_of_credit(
     assert ended_s == pytest.approx(max(0.0, due) / (nic_bps / 8), rel=1e-6, abs=1e-8)
 
 
+@given(st.lists(PAYLOADS, min_size=4, max_size=4), RATES)
+def test_flows_without_bursts_take_no_credit_from_flows_on_other_links(
+    payloads: list[int], nic_bps: int
+) -> None:
+    """Each leaves all but its last segment at the rate of its slowest link, as if it were alone.
+
+    Placeholders fill the rows of all paths.
+    """
+    topology = build_topology(
+        replace(spec(FabricKind.RAIL_ONLY, 2, 5), nic=a_link(nic_bps).spec.nic)
+    )
+    ends = [(0, 1), (2, 7), (3, 8), (4, 9)]
+    sent = Transfers.of(streams([(*end, of) for end, of in zip(ends, payloads, strict=True)]))
+    pair, net = healthy_network(sent, topology)
+    terms = replace(ALONE, bursts=False)
+    found_s = Simulation(sent, pair, [net], dict.fromkeys(net.classes, 0.0), terms).run()
+    sizes, last = (of(sent.size_bytes, pair, net) for of in (terms.size, terms.last))
+    assert found_s == pytest.approx((sizes - last) / net.slowest[pair], rel=1e-6, abs=1e-8)
+
+
 def streamed(count: int, payload: int, terms: Terms, nic_bps: int) -> float:
     """Time for one GPU to send another one payload after the other."""
     topology, train = a_link(nic_bps), Transfers.of(streams([(0, 1, payload)], count))
