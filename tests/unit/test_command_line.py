@@ -84,6 +84,14 @@ def test_the_script_starts_its_own_python_where_another_has_a_home(script: Path)
     assert said == "-P -m commands list\n"
 
 
+def test_the_script_needs_no_path_but_one_with_programs(script: Path) -> None:
+    assert subprocess.check_output([script, "list"], env={"PATH": ""}, text=True)
+    ended = subprocess.run([script], env={"PATH": "/nowhere"}, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.startswith("railbed: no folder of the PATH has Debian's coreutils")
+    assert ended.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_the_script_leaves_the_help_of_the_tests_to_the_program(script: Path, option: str) -> None:
     assert (
