@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from commands.options import NEEDS_NO_ROOT, AsJson, Clock, Fresh, Store, is_virtual, ready
+from commands.options import (
+    NEEDS_NO_ROOT,
+    AsJson,
+    Clock,
+    Fresh,
+    SomeStore,
+    is_virtual,
+    ready,
+    refuse_idle,
+)
 from commands.output import err, out, print_result
 from execution.virtual_clock.command import EndedInside, bench_virtually
 from model.errors import EmulationError, InputError, Problem
@@ -20,6 +29,7 @@ from studies.benchmarks import BENCHMARKS, Benchmark, Needs
 from studies.benchmarks.render import recording
 from studies.benchmarks.rows import FAILED, Row
 
+SOAK = BENCHMARKS["soak"].options
 # A soak of a week.
 MOST_MINUTES = 7 * 24 * 60
 
@@ -32,11 +42,17 @@ def bench(
         ),
     ],
     as_json: AsJson = False,
-    store: Store = DEFAULT_STORE,
+    store: SomeStore = None,
     minutes: Annotated[
-        float, typer.Option(min=0.1, max=MOST_MINUTES, help="duration of soak")
-    ] = 20,
-    seed: Annotated[int, typer.Option(help="seed of soak's random numbers")] = 1,
+        float | None,
+        typer.Option(
+            min=0.1, max=MOST_MINUTES, help=f"duration of soak; default: {SOAK['minutes']}"
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help=f"seed of soak's random numbers; default: {SOAK['seed']}"),
+    ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="write the rows to docs/reference/figures")
     ] = False,
@@ -48,18 +64,21 @@ def bench(
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     benchmark = BENCHMARKS[name]
+    options = {"minutes": minutes, "seed": seed}
+    idle = {key: value for key, value in options.items() if key not in benchmark.options}
+    kept = None if benchmark.stores else store
+    refuse_idle(f"has no effect on bench {name}", **idle, store=kept)
     if is_virtual(clock, None, fresh=fresh):
         return _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
     if Needs.FABRIC in benchmark.needs:
         containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
         offer = "" if Needs.REAL_CLOCK in benchmark.needs else NEEDS_NO_ROOT
         ready(None if containers else "process", offer)
-    given = {"minutes": minutes, "seed": seed}
-    options = {key: value for key, value in given.items() if key in benchmark.options}
+    given = {key: value for key, value in options.items() if value is not None}
     rows: list[Row] = []
     with recording(name, rows, record=record):
         try:
-            for row in benchmark.measure(store, **options):
+            for row in benchmark.measure(store or DEFAULT_STORE, **given):
                 rows.append(row)
                 # On standard error if the result is a JSON object.
                 (err if as_json else out).print(_line(row), soft_wrap=True)
@@ -73,7 +92,7 @@ def bench(
 
 
 def _bench_virtually(
-    name: str, benchmark: Benchmark, as_json: bool, store: Path, *, fresh: bool, record: bool
+    name: str, benchmark: Benchmark, as_json: bool, store: Path | None, *, fresh: bool, record: bool
 ) -> bool:
     if Needs.REAL_CLOCK in benchmark.needs:
         what = f"must be real for bench {name}, got virtual"
@@ -81,7 +100,7 @@ def _bench_virtually(
     rows: list[dict[str, Any]] = []
     try:
         with recording(name, rows, record=record, clock="virtual"):
-            exit_code, result = bench_virtually(name, store, fresh=fresh)
+            exit_code, result = bench_virtually(name, store or DEFAULT_STORE, fresh=fresh)
             rows += result["rows"]
     except EndedInside as ended:
         if ended.printed is not None:

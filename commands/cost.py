@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from commands.options import AsJson
-from commands.output import print_result
+from commands.output import err, print_result
 from model.errors import InputError, Problem
-from model.fabric.network_cost import Nics, networks
+from model.fabric.network_cost import Nics, Prices, networks
 from model.fabric.spec import Planes
 from results.sections.modeled import cost_sections
-from scenarios.format.prices import DEFAULT, load_prices
+from scenarios.format.prices import DEFAULT, load_prices, zeros
 
 MOST_GPUS, MOST_RADIX, MOST_PORTS = 10**9, 10**6, 2
 
@@ -37,8 +37,16 @@ def cost(
     _require_possible(gpus, radix, domain_size, nics)
     asked = {"schema": "railbed.cost/1", "gpus": gpus, "radix": radix, "domain_size": domain_size}
     asked |= {"gpus_per_nic": gpus_per_nic, "nic_ports": nic_ports, "planes": planes.value}
-    costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices, nics)
+    costs = networks(gpus, radix, domain_size, prices_of(prices or DEFAULT), nics)
     print_result({**asked, **costs}, as_json, cost_sections)
+
+
+def prices_of(path: Path) -> Prices:
+    """Return the prices in a file, after a warning about those that are all 0."""
+    prices = load_prices(path).prices
+    for what in zeros(prices):
+        err.print(f"Warning: {path}: {what}.", soft_wrap=True)
+    return prices
 
 
 def _require_possible(gpus: int, radix: int, domain_size: int, nics: Nics) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from commands.cost import prices_of
 from commands.options import AsJson, Figure
 from commands.output import draw_figure, print_result
 from results.sections.modeled import decision_sections
@@ -17,7 +18,9 @@ def decide(
     as_json: AsJson = False,
 ) -> None:
     """Print the networks of a cluster beside each other, and draw them if asked."""
-    result = decide_object(load_cluster(cluster))
+    file = load_cluster(cluster)
+    result = decide_object(file)
+    prices_of(Path(file.prices))
     if figure is not None:
         from results.figures.paper import draw_decision
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from commands.options import ready, require_possible
+from commands.options import ready, require_possible, require_processes
 from commands.plugins import enter_plugins
 from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
@@ -130,13 +130,15 @@ class Setup:
         return replace(self, changes={**self.changes, **changes})
 
     def run(
-        self, *, proxies: str = "container", store: Path = DEFAULT_STORE, progress: bool = False
+        self, *, proxies: str | None = None, store: Path = DEFAULT_STORE, progress: bool = False
     ) -> StoredRun:
         """Run the scenario; needs root, unless the clock is virtual.
 
-        `progress` prints a line for each step. Raises `NotReady` or `EmulationError` as the command
-        `run` would end with; a failed expectation is a verdict.
+        `proxies` are containers by default, processes by the virtual clock. `progress` prints a
+        line for each step. Raises `NotReady` or `EmulationError` as the command `run` would end
+        with; a failed expectation is a verdict.
         """
+        require_processes(self.clock, proxies)
         if self.clock == VIRTUAL:
             from execution.virtual_clock.command import run_virtually
 

@@ -89,6 +89,10 @@ RunName = Annotated[
     ),
 ]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
+# Of commands that use it with some other options alone; `None` stands for the default.
+SomeStore = Annotated[
+    Path | None, typer.Option("--store", help="where runs are kept; default: runs")
+]
 Datapath = Annotated[KnownDatapath | None, typer.Option(help="datapath of rail and spine switches")]
 ClockName = Literal["real", "virtual"]
 Clock = Annotated[
@@ -100,13 +104,29 @@ Figure = Annotated[
 Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
 Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]
 LiveAt = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--live-at",
         metavar="ADDRESS[:PORT]",
-        help="address of the page; anything but loopback is open to others",
+        help=f"address of the page, {DEFAULT_AT} by default; anything but loopback is open to "
+        "others",
     ),
 ]
+
+
+def refuse_idle(what: str, hint: str = "", /, **options: object) -> None:
+    """Raise `InputError` for those of some options that have a value: it would change nothing.
+
+    Options have the names of their parameters; `what` says what they need.
+    """
+    problems = [
+        Problem(f"--{key.replace('_', '-')}", what, hint)
+        for key, value in options.items()
+        # Zero is a value, as is an empty text.
+        if value is not None and value is not False and value != []
+    ]
+    if problems:
+        raise InputError(*problems)
 
 
 def is_virtual(clock: str, proxies: str | None, *, fresh: bool) -> bool:
@@ -126,9 +146,7 @@ def require_processes(clock: str | None, proxies: str | None) -> None:
 
 def refuse_fresh(fresh: bool) -> None:
     """Raise `InputError` if `--fresh` is given with the real clock."""
-    if fresh:
-        what = "needs --clock virtual: real-clock results are never cached"
-        raise InputError(Problem("--fresh", what))
+    refuse_idle("needs --clock virtual: real-clock results are never cached", fresh=fresh)
 
 
 def load_scenario(
@@ -182,17 +200,16 @@ def ready(proxies: str | None, without_root: str = "") -> Any:
 
 
 @contextmanager
-def page(live: bool, at: str) -> Iterator["LiveFeed | None"]:
+def page(live: bool, at: str | None) -> Iterator["LiveFeed | None"]:
     """Serve the page of the live view within the context if requested, and print its address."""
     if not live:
-        if at != DEFAULT_AT:
-            raise InputError(Problem("--live-at", "needs --live"))
+        refuse_idle("needs --live", live_at=at)
         yield None
         return
     from commands.output import err
     from execution.live.feed import live_feed, parse_address
 
-    with live_feed(parse_address(at)) as feed:
+    with live_feed(parse_address(at or DEFAULT_AT)) as feed:
         err.print(f"Live view: {feed.url}", soft_wrap=True)
         yield feed
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from commands.options import AsJson, Proxies, Store, ready
+from commands.options import AsJson, Proxies, SomeStore, ready, refuse_idle
 from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.runner import human_remaining
@@ -18,6 +18,7 @@ from studies.paper.claims import TABLES, paper_object
 from studies.twins.comparison import measured_object
 from studies.twins.points import TWINS, Planned, measure, planned, to_run
 
+FIGURES = Path("figures")
 # fmt: off
 Part = Literal[
     "fig2a", "fig2b", "fig3", "fig4", "fig5", "fig7", "fig8", "fig9", "fig10", "table1", "table2"
@@ -30,25 +31,30 @@ def paper(
         Part | None, typer.Argument(metavar="PART", help=f"one of {', '.join(get_args(Part))}")
     ] = None,
     to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="where figures are drawn")
-    ] = Path("figures"),
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help=f"where figures are drawn; default: {FIGURES}"),
+    ] = None,
     measured: Annotated[
         bool, typer.Option("--measure", help="measure emulated twins of figures; write one page")
     ] = False,
     proxies: Proxies = None,
-    store: Store = DEFAULT_STORE,
+    store: SomeStore = None,
     as_json: AsJson = False,
 ) -> bool:
     """Print the claims, a table or the files of a figure; or measure twins, which may fail."""
+    drawn = to or FIGURES
     if measured:
-        return _measure(part, to, proxies, store, as_json)
+        return _measure(part, drawn, proxies, store or DEFAULT_STORE, as_json)
+    refuse_idle("needs --measure", proxies=proxies, store=store)
+    if part is not None and not part.startswith("table"):
+        _draw_part(part, drawn, as_json)
+        return False
+    refuse_idle("needs a figure, or --measure", to=to)
     if part is None:
         print_result(paper_object(), as_json, paper_sections)
-    elif part.startswith("table"):
+    else:
         table = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
         print_result(table, as_json, plain_sections)
-    else:
-        _draw_part(part, to, as_json)
     return False
 
 

@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from math import log2
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from commands.export_nccl_tests import groups, rows_as_printed
-from commands.options import AsJson, Overrides, scenario_names
+from commands.options import AsJson, Overrides, refuse_idle, scenario_names
 from commands.output import print_result
 from commands.train import Fabric, checked_changes
 from model.errors import InputError, Problem, visible
@@ -19,7 +20,7 @@ from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
-from scenarios.format.document import value_of
+from scenarios.format.document import overlap, place_of, value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace, telling_other_kinds
@@ -29,8 +30,15 @@ from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 Value = TypeVar("Value")
-TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
-NO_TIME = re.compile(rf"\s*0(?:\.0+)?\s*(?:{'|'.join(TIMES)})?\s*")
+TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0 ns", "1000 ms")
+NO_TIME = re.compile(r"\s*0(?:\.0+)?\s*")
+# Keys of a trace's fabric that options determine.
+KEYS_OF = {
+    "gpus": ("domains", "domain_size"),
+    "domain_size": ("domain_size",),
+    "platform": ("platform",),
+    "fabric": ("kinds",),
+}
 # Of the sizes of nccl-tests, unless options say otherwise.
 BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
@@ -91,12 +99,14 @@ def predict(
 ) -> None:
     """Print the time of every case at the platform's own rates, without terms of the emulation."""
     link_s = None if latency is None else _latency_s(latency)
-    if like is None and (begin or end):
-        raise InputError(Problem("--begin" if begin else "--end", "needs --like nccl-tests"))
-    if like and as_json:
+    if like is None:
+        refuse_idle("needs --like nccl-tests", begin=begin, end=end)
+    elif as_json:
         raise InputError(Problem("--like", "cannot be combined with --json"))
     changes = checked_changes(gpus, None, domain_size, platform)
     loaded = _loaded(scenario_file(work), overrides, changes, fabric)
+    if framing == "none":
+        refuse_idle("has no effect with --framing none, which has no headers", mtu=mtu)
     payload_bytes = mtu or loaded.fabrics[0].roce.mtu
     if framing in RDMA and payload_bytes not in MTUS:
         what = f"of {framing} must be one of {', '.join(map(str, MTUS))}, got {payload_bytes}"
@@ -110,7 +120,7 @@ def predict(
         found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
         print_result({**named, **found}, as_json, prediction_sections)
     else:
-        sizes = _sizes(begin or BEGIN, end or END)
+        sizes = _sizes(BEGIN if begin is None else begin, END if end is None else end)
         cases, problems = on_paper(_ranged(loaded, sizes), packets, link_s)
         _print_like_nccl_tests(loaded, cases)
     if problems:
@@ -145,13 +155,23 @@ def _loaded(
 ) -> Scenario:
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if _is_trace(path):
+        if replaced := list(_replaced({**changes, "fabric": fabric}, overrides)):
+            raise InputError(*replaced)
         kinds = COMPARED if fabric is None else (fabric,)
         with telling_other_kinds(path, "scenario", "trace"):
             return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
-    if changes or fabric:
-        option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
-        raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))
+    refuse_idle("needs a trace", "change a scenario by --set", fabric=fabric, **changes)
     return load(path, overrides, on_paper=True)
+
+
+def _replaced(given: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each change of a key that an option of a trace's fabric determines."""
+    asked = [option for option, value in given.items() if value is not None]
+    for text, option in product(overrides, asked):
+        place = place_of(text.partition("=")[0])
+        if any(overlap(place, ("fabric", key)) for key in KEYS_OF[option]):
+            name = f"--{option.replace('_', '-')}"
+            yield Problem(f"--set {text}", f"cannot be combined with {name}", "leave one out")
 
 
 def _is_trace(path: Path) -> bool:

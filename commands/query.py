@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commands.options import AsJson, Store
+from commands.options import AsJson, SomeStore, refuse_idle
 from commands.output import err, out, print_result
 from results.render.terminal import print_whole
 from results.sections.section import Cell, Marked, Section
@@ -22,15 +22,17 @@ SCHEMA = "railbed.query/1"
 def query(
     sql: Annotated[str | None, typer.Argument(metavar="SQL", help="one SELECT statement")] = None,
     as_json: AsJson = False,
-    store: Store = DEFAULT_STORE,
+    store: SomeStore = None,
 ) -> None:
     """Print the rows that a statement selects, or the tables and their columns."""
     if sql is None:
+        refuse_idle("needs a statement in SQL", store=store)
         tables = {name: list(columns) for name, columns in TABLES.items()}
         print_result({"schema": SCHEMA, "tables": tables}, as_json, _tables)
         return
-    require_store(store)
-    answer = answered(store, sql)
+    folder = store or DEFAULT_STORE
+    require_store(folder)
+    answer = answered(folder, sql)
     for line in answer.unread:
         err.print(f"not read: {line}", soft_wrap=True)
     if as_json:

@@ -10,7 +10,6 @@ import typer
 from commands import options
 from commands.output import err, show_run
 from execution.cases.progress import Bar, Lines, Listener
-from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def run(
     clock: options.Clock = "real",
     fresh: options.Fresh = False,
     live: options.Live = False,
-    live_at: options.LiveAt = options.DEFAULT_AT,
+    live_at: options.LiveAt = None,
     capture: Capture = [],  # noqa: B006
 ) -> bool:
     """Run a scenario by one of the clocks, print its result; return whether its verdict is fail."""
@@ -50,14 +49,12 @@ def run(
     return bool(result["verdict"] == "fail")
 
 
-def refuse_outside(live: bool, capture: Sequence[str], live_at: str = options.DEFAULT_AT) -> None:
+def refuse_outside(live: bool, capture: list[str], live_at: str | None = None) -> None:
     """Raise `InputError` for options of the real clock, which look at the fabric from outside."""
     what = "cannot be combined with --clock virtual"
-    if capture:
-        raise InputError(Problem("--capture", what))
-    if live or live_at != options.DEFAULT_AT:
-        what = f"{what}: the page cannot read the virtual machine"
-        raise InputError(Problem("--live" if live else "--live-at", what))
+    options.refuse_idle(what, capture=capture)
+    what = f"{what}: the page cannot read the virtual machine"
+    options.refuse_idle(what, live=live, live_at=live_at)
 
 
 def _run(

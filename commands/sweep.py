@@ -67,8 +67,8 @@ def sweep(
     options.require_processes(clock, proxies)
     asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
     is_local = executor == "local"
-    if address is not None and is_local:
-        raise InputError(Problem("--address", "needs --executor ray"))
+    if is_local:
+        options.refuse_idle("needs --executor ray", address=address)
     if resume is None and clock in (None, REAL):
         _refuse_virtual_options(at_once, fresh=fresh)
     if is_local:
@@ -79,11 +79,11 @@ def sweep(
         folder = asked.folder(store, _check_elsewhere, require)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
+    if folder.sweep.clock == REAL:
+        _refuse_virtual_options(at_once, fresh=fresh)
     if folder.unfinished:
         with folder.locked():
             folder.require_version()
-            if folder.sweep.clock == REAL:
-                _refuse_virtual_options(at_once, fresh=fresh)
             runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
             given = {
                 "--store": None if store == DEFAULT_STORE else store,

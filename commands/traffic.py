@@ -6,7 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from commands import train
-from commands.options import AsJson, Figure, Store, configuration_names, run_names
+from commands.options import (
+    AsJson,
+    Figure,
+    SomeStore,
+    configuration_names,
+    refuse_idle,
+    run_names,
+)
 from commands.output import draw_figure, print_result
 from model.errors import InputError, Problem
 from model.training.traffic import Dimension, Traffic
@@ -43,7 +50,7 @@ def traffic(
         ),
     ] = None,
     case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,
-    store: Store = DEFAULT_STORE,
+    store: SomeStore = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the bytes of a modeled iteration or of a stored run's, and draw them if asked."""
@@ -51,13 +58,12 @@ def traffic(
         if {config, gpus, batch, sequence, domain_size, platform, search or None} != {None}:
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
-        name, flows = recorded_traffic(find_run(store, run), case)
+        name, flows = recorded_traffic(find_run(store or DEFAULT_STORE, run), case)
         size = flows.domain_size
-    elif case is not None:
-        raise InputError(Problem("--case", "needs --run"))
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
+        refuse_idle("needs --run", case=case, store=store)
         changes = train.checked_changes(gpus, batch, domain_size, platform, sequence)
         name, best = train.evaluation(config, changes, search)
         pairs = best.job.cluster.gpus * best.strategy.expert

@@ -94,6 +94,9 @@ def evaluation(
 ) -> tuple[str, Evaluation]:
     """The name of a configuration, and its iteration with changes and further choices."""
     configuration = training.load_configuration(config, changes)
+    if Freedom.OVERLAP_EXPERTS in weigh and configuration.transformer.experts is None:
+        what = f"{Freedom.OVERLAP_EXPERTS} needs a model with experts"
+        raise InputError(Problem("--weigh", what))
     configuration = configuration.model_copy(update={"weigh": (*configuration.weigh, *weigh)})
     size = changes.get("domain_size")
     if size is not None and size > configuration.gpus:

@@ -12,7 +12,7 @@ def up(
     overrides: options.Overrides = [],  # noqa: B006  (typer wants a plain default)
     datapath: options.Datapath = None,
     live: options.Live = False,
-    live_at: options.LiveAt = options.DEFAULT_AT,
+    live_at: options.LiveAt = None,
 ) -> None:
     """Bring a fabric up, with its page if asked, until its command line ends."""
     loaded = options.load_scenario(scenario, overrides, datapath)

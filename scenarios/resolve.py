@@ -22,7 +22,7 @@ from scenarios.format.fabric import (
     timeout_issues,
 )
 from scenarios.format.fabric import idle_keys as idle_fabric_keys
-from scenarios.format.faults import fault_issues, faults_on
+from scenarios.format.faults import OF_REPLAY, fault_issues, faults_on
 from scenarios.format.faults import idle_keys as idle_fault_keys
 from scenarios.format.irregular import job_grid, unconnected_issues
 from scenarios.format.issues import Issue, Place
@@ -33,6 +33,8 @@ from scenarios.planning.auto import auto_bandwidth_scale_of, bucket_depth, grain
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario, Specs
 from traffic_gen.workloads.task import Task
 
+# Limits of the ratio of measured to modeled times.
+OF_RATIO = ("ratio_within", "ratio_limit")
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
 # iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
@@ -99,8 +101,26 @@ def resolve(
         machine_seed=file.machine_seed,
         chosen={key: value for key, value in chosen.items() if value.why},
         places=_places(document, file),
-        left_out=(*of_network, *idle_fabric_keys(file.fabric), *idle_fault_keys(file)),
+        left_out=(
+            *of_network,
+            *idle_fabric_keys(file.fabric),
+            *idle_fault_keys(file),
+            *_idle_keys(file),
+        ),
     )
+
+
+def _idle_keys(file: ScenarioFile) -> Iterator[str]:
+    """Yield the keys of workloads, and of the verdict on their times, that change nothing."""
+    for number, workload in enumerate(file.workloads):
+        yield from (f"workloads.{number}.{what}" for what in workload.idle_keys())
+    timed = not file.check_data and any(one.generator.is_timed for one in file.workloads)
+    # Of a replay as well, which is told without faults, too.
+    limits = OF_RATIO + (OF_REPLAY if file.faults else ())
+    given = [f"expect.{key}" for key in limits if key in file.expect.model_fields_set]
+    if given and not timed:
+        by = "check_data" if file.check_data else f"generator {file.workloads[0].generator}"
+        yield f"{', '.join(given)}: by {by}, no times are judged"
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:

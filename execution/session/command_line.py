@@ -78,8 +78,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
     """Return the emulated rate of a degraded link; `None` for all other modes."""
     text = " ".join(words)
     if mode is not FaultMode.DEGRADE:
-        if words:
-            raise InputError(Problem("fault", f"{mode} takes no further arguments, got {text!r}"))
+        refuse_words("fault", words, f"{mode} ")
         return None
     try:
         rate_bps = parse_rate(text) / topology.spec.bandwidth_scale
@@ -89,6 +88,13 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
         what = f"leaves {rate_bps:.6g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         raise InputError(Problem("fault", what, "use blackhole for a link that carries none"))
     return round(rate_bps)
+
+
+def refuse_words(command: str, words: Sequence[str], by: str = "") -> None:
+    """Raise `InputError` for words that a command, or a part of it, does not take."""
+    if words:
+        what = f"{by}takes no further arguments, got {' '.join(words)!r}"
+        raise InputError(Problem(command, what))
 
 
 class Commands:
@@ -149,8 +155,9 @@ class Commands:
             self._session.heal(target)
             self._say(f"{target} works again.")
 
-    def faults(self, _words: Sequence[str]) -> None:
+    def faults(self, words: Sequence[str]) -> None:
         """List what is broken."""
+        refuse_words("faults", words)
         lasting = self._session.faults
         self._say("\n".join(_in_words(fault) for fault in lasting) or "No fault is active.")
 
@@ -181,8 +188,9 @@ class Commands:
         except (RailbedError, OSError) as error:
             self._say(str(error))
 
-    def stop(self, _words: Sequence[str] = ()) -> None:
+    def stop(self, words: Sequence[str] = ()) -> None:
         """End the workload that `run WORKLOAD &` has started."""
+        refuse_words("stop", words)
         self._stop.set()
         if self._running is not None:
             self._running.join()
@@ -214,8 +222,9 @@ class Commands:
             raise InputError(Problem(command, what, f"such as {command} {first} {last}"))
         return gpus[words[0]], gpus[words[1]]
 
-    def load(self, _words: Sequence[str]) -> None:
+    def load(self, words: Sequence[str]) -> None:
         """Show what the links carry within a second, the busiest first."""
+        refuse_words("load", words)
         self._say("\n".join(load_lines(self._session.load(WATCHED_S))))
 
     def link(self, words: Sequence[str]) -> None:

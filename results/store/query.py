@@ -1,10 +1,10 @@
 """SQL over all complete runs of a store, read-only, by DuckDB.
 
 A query sees the tables of `TABLES` and, by DuckDB's own functions, files of the store. It cannot
-write, and opens no other file.
+write, and opens no other file, but those of runs to which the store has links.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,8 @@ def query(store: Path, sql: str) -> Answer:
                 if name in sql.lower():
                     _fill(memory, name, runs)
             # The query may open files of the store alone, and change no setting.
-            memory.execute(f"SET allowed_directories = [{tables.quoted(store)}]")
+            folders = ", ".join(map(tables.quoted, [store, *_elsewhere(runs, store)]))
+            memory.execute(f"SET allowed_directories = [{folders}]")
             memory.execute("SET enable_external_access = false")
             memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
             memory.execute("SET lock_configuration = true")
@@ -92,6 +93,12 @@ def query(store: Path, sql: str) -> Answer:
         raise InputError(Problem("query", what, FEWER)) from None
     except duckdb.Error as error:
         raise InputError(Problem("query", tables.first_line(error), HINT)) from None
+
+
+def _elsewhere(runs: _Runs, store: Path) -> Iterator[Path]:
+    """Yield the folders of complete runs to which the store has links: DuckDB follows them."""
+    places = (run.resolve() for run in runs.complete)
+    yield from (place for place in places if not place.is_relative_to(store))
 
 
 def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:

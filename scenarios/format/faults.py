@@ -44,7 +44,8 @@ USED_BY = {
     "reconfiguration_time": {RecoveryStrategy.SPARE_RAIL_SWITCH, RecoveryStrategy.SWAP_GROUP},
     "group_size": {RecoveryStrategy.SWAP_GROUP},
 }
-OF_FAULTS = ("replay_within", "replay_limit", "blackout_ms")
+OF_REPLAY = ("replay_within", "replay_limit")
+OF_FAULTS = (*OF_REPLAY, "blackout_ms")
 SPARES = {
     RecoveryStrategy.SPARE_DOMAIN: "spare_domains",
     RecoveryStrategy.REMOTE_GPU: "spare_domains",
@@ -93,6 +94,9 @@ def idle_keys(file: ScenarioFile) -> Iterator[str]:
         for key, users in USED_BY.items():
             if key in file.job.model_fields_set and strategy not in users:
                 yield f"job.{key}: job.strategy {strategy} does not use it"
+        given = [f"expect.{key}" for key in OF_REPLAY if key in file.expect.model_fields_set]
+        if given and strategy is not RecoveryStrategy.REROUTE:
+            yield f"{', '.join(given)}: by job.strategy {strategy}, nothing is replayed"
         return
     given = [f"job.{key}" for key in Job.model_fields if key in file.job.model_fields_set]
     given += [f"expect.{key}" for key in OF_FAULTS if key in file.expect.model_fields_set]

@@ -1,5 +1,6 @@
 """Prices and powers of network equipment, with their sources."""
 
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -19,6 +20,13 @@ class Quote(Strict):
     value: float = Field(ge=0, le=1e9, strict=True)
     source: str
     date: date | str
+
+
+def zeros(prices: Prices) -> Iterator[str]:
+    """Yield a sentence for prices, and for powers, that are all 0: no network saves any."""
+    for unit, things in (("usd", "prices"), ("watts", "powers")):
+        if not any(value for key, value in vars(prices).items() if key.endswith(unit)):
+            yield f"all {things} are 0, so that no network differs in them"
 
 
 class PriceFile(Strict):

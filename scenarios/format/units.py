@@ -74,15 +74,13 @@ def _is_number(text: str) -> bool:
 
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
-    """Parse a positive number with one of `units`; raise `ValueError` with a message."""
+    """Parse a number with one of `units`; raise `ValueError` with a message."""
     matched = _QUANTITY.fullmatch(text)
     if matched is None:
         raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
     number, unit = matched.groups()
     if unit not in units:
         raise ValueError(f"unknown unit {unit!r} in {text!r}; known: {', '.join(units)}")
-    if float(number) <= 0:
-        raise ValueError(f"must be more than 0, got {text!r}")
     return float(number) * units[unit]
 
 

@@ -26,12 +26,13 @@ class Needs(IntFlag):
 class Benchmark:
     """A function `MODULE.FUNCTION` of this package, imported when it measures, and its needs.
 
-    The function gets the store of runs and the `options`.
+    The function gets the store of runs and the `options`; `stores` says whether it stores any.
     """
 
     function: str
     needs: Needs = Needs.FABRIC
     options: Mapping[str, Any] = field(default_factory=dict)
+    stores: bool = False
 
     @property
     def module(self) -> str:
@@ -48,7 +49,7 @@ class Benchmark:
 
 def _accuracy(name: str, needs: Needs = Needs.CONTAINERS) -> Benchmark:
     """A benchmark of one or several scenarios of the library."""
-    return Benchmark("accuracy.accuracy", needs, {"name": name})
+    return Benchmark("accuracy.accuracy", needs, {"name": name}, stores=True)
 
 
 def code_of(name: str) -> tuple[str, ...]:
@@ -74,15 +75,15 @@ BENCHMARKS = {
     "fidelity": _accuracy("fidelity"),
     "startup": Benchmark("costs.startup", Needs.CONTAINERS),
     "growth": Benchmark("costs.growth"),
-    "capacity": Benchmark("capacity.capacity", Needs.CONTAINERS),
+    "capacity": Benchmark("capacity.capacity", Needs.CONTAINERS, stores=True),
     "gate": _accuracy("gate", Needs.NOISE),
-    "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS),
+    "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS, stores=True),
     "ports": _accuracy("ports", Needs.FABRIC),
     "shared-nics": _accuracy("shared-nics", Needs.FABRIC),
     "noise": _accuracy("noise", Needs.NOISE),
     "buckets": _accuracy("buckets", Needs.NOISE),
     "calibration": Benchmark("accuracy.calibration"),
-    "datapaths": Benchmark("data_plane.datapaths"),
+    "datapaths": Benchmark("data_plane.datapaths", stores=True),
     "shapers": Benchmark("data_plane.shapers", Needs.NOISE),
     "agents": Benchmark("costs.agents"),
     "routing": Benchmark("computation.routing", Needs.NOTHING),
@@ -95,7 +96,7 @@ BENCHMARKS = {
     "published": Benchmark("published.published", Needs.NOTHING),
     "calculon": Benchmark("iterations.calculon", Needs.NOTHING),
     "throughput": Benchmark("iterations.throughput", Needs.NOTHING),
-    "htsim": Benchmark("htsim.htsim"),
+    "htsim": Benchmark("htsim.htsim", stores=True),
     "traces": Benchmark("traces.traces", Needs.NOTHING),
     "training": Benchmark("computation.training", Needs.NOTHING),
     "soak": Benchmark("soak.soak", Needs.REAL_CLOCK | Needs.CONTAINERS, {"minutes": 20, "seed": 1}),

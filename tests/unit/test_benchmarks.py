@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -109,7 +110,6 @@ def test_every_transfer_of_streams_is_sent_and_received_once(
 def test_a_benchmark_with_a_wrong_verdict_fails(
     judged: tuple[bool, ...],
     fails: bool,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_benchmark_with_a_wrong_verdict_fails(
         yield from ({"judged_right": right} for right in judged)
 
     monkeypatch.setattr("studies.benchmarks.computation.routing", routing)
-    assert bench("routing", store=tmp_path) is fails
+    assert bench("routing") is fails
     assert capsys.readouterr().out.count("judged_right") == len(judged)
 
 
@@ -125,7 +125,8 @@ def test_a_benchmark_with_a_wrong_verdict_fails(
 def test_every_benchmark_is_a_function_of_its_module(name: str) -> None:
     benchmark = BENCHMARKS[name]
     module = import_module(f"studies.benchmarks.{benchmark.module}")
-    assert callable(getattr(module, benchmark.function.rpartition(".")[2]))
+    function = getattr(module, benchmark.function.rpartition(".")[2])
+    assert benchmark.stores == ("store" in signature(function).parameters)
 
 
 def test_needs_add_up() -> None:

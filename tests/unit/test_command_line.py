@@ -84,6 +84,14 @@ def test_the_script_starts_its_own_python_where_another_has_a_home(script: Path)
     assert said == "-P -m commands list\n"
 
 
+def test_the_script_needs_no_path_but_one_with_programs(script: Path) -> None:
+    assert subprocess.check_output([script, "list"], env={"PATH": ""}, text=True)
+    ended = subprocess.run([script], env={"PATH": "/nowhere"}, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.startswith("railbed: no folder of the PATH has Debian's coreutils")
+    assert ended.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_the_script_leaves_the_help_of_the_tests_to_the_program(script: Path, option: str) -> None:
     assert (
@@ -293,7 +301,22 @@ def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
             ("run", *SMALL, "--live-at", "0.0.0.0", "--clock", "virtual"),
             "--live-at: cannot be combined with --clock virtual",
         ),
+        (("run", *SMALL, "--live-at", "127.0.0.1"), "--live-at: needs --live"),
         (("traffic", "moe-1.3b", "--case", "x"), "--case: needs --run"),
+        (("traffic", "moe-1.3b", "--store", "runs"), "--store: needs --run"),
+        (("query", "--store", "runs"), "--store: needs a statement in SQL"),
+        (("paper", "--store", "runs"), "--store: needs --measure"),
+        (("paper", "fig2b", "--proxies", "process"), "--proxies: needs --measure"),
+        (("paper", "table2", "--to", "figures"), "--to: needs a figure, or --measure"),
+        (("bench", "routing", "--seed", "0"), "--seed: has no effect on bench routing"),
+        (("bench", "startup", "--minutes", "3"), "--minutes: has no effect on bench startup"),
+        (("bench", "soak", "--store", "runs"), "--store: has no effect on bench soak"),
+        (("predict", "quickstart", "--begin="), "--begin: needs --like nccl-tests"),
+        (("predict", "quickstart", "--gpus", "8"), "--gpus: needs a trace"),
+        (
+            ("predict", "quickstart", "--framing", "none", "--mtu", "256"),
+            "--mtu: has no effect with --framing none",
+        ),
         (
             ("predict", "x.goal", "--fabric", "custom"),
             "'custom' is not one of 'rail-only', 'rail-optimized'.",

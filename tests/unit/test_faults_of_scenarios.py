@@ -151,13 +151,28 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
         ),
         ("[{what: nic-link}]", "{strategy: abort-and-restart, restart_time: 1}", ()),
         (
+            "[{what: nic-link}]",
+            "{strategy: abort-and-restart}\nexpect: {replay_within: 0.1, blackout_ms: 9}",
+            ("expect.replay_within: by job.strategy abort-and-restart, nothing is replayed",),
+        ),
+        (
+            "[{what: nic-link}]",
+            "{}\ncheck_data: true\nexpect: {ratio_within: 0.01, replay_within: 0.1}",
+            ("expect.ratio_within, expect.replay_within: by check_data, no times are judged",),
+        ),
+        (
+            "[]",
+            "{}\ncheck_data: true\nexpect: {ratio_within: 0.01}",
+            ("expect.ratio_within: by check_data, no times are judged",),
+        ),
+        (
             "[]",
             "{restart_time: 1}\nprobed_pairs: 9\nexpect: {blackout_ms: 9}",
             ("job.restart_time, expect.blackout_ms, probed_pairs: there are no faults",),
         ),
     ],
 )
-def test_keys_of_recovery_without_effect_are_told(
+def test_keys_of_recovery_and_of_verdicts_without_effect_are_told(
     file: Path, faults: str, job: str, told: tuple[str, ...]
 ) -> None:
     assert loaded(file, faults, job).left_out == told

@@ -109,6 +109,13 @@ def test_a_wrong_fault_gets_a_sentence(topology: Topology, words: str, message: 
         parse_fault(topology, words.split())
 
 
+@pytest.mark.parametrize("name", ["faults", "load", "stop"])
+def test_words_that_a_command_does_not_take_are_refused(topology: Topology, name: str) -> None:
+    commands = Commands(cast(Any, SimpleNamespace(topology=topology)), [], print)
+    with pytest.raises(InputError, match=f"{name}: takes no further arguments, got 'd0g0'"):
+        getattr(commands, name)(["d0g0"])
+
+
 @pytest.mark.parametrize("status", ["stop", "start"])
 def test_only_switches_stop_and_start(
     topology: Topology, status: str, monkeypatch: pytest.MonkeyPatch

@@ -243,7 +243,25 @@ def test_own_prices_replace_the_default(tmp_path: Path, capsys: pytest.CaptureFi
     own = tmp_path / "own.yaml"
     own.write_text(DEFAULT.read_text().replace("value: 694", "value: 0"))
     cost(gpus=64, radix=64, domain_size=8, prices=own, as_json=True)
-    assert json.loads(capsys.readouterr().out)["rail-optimized"]["usd"] == 2 * 64 * 199
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["rail-optimized"]["usd"] == 2 * 64 * 199
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(("unit", "things"), [("usd", "prices"), ("watts", "powers")])
+def test_prices_or_powers_that_are_all_zero_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str, things: str
+) -> None:
+    own, values = tmp_path / "own.yaml", {"usd": ("694", "199"), "watts": ("18.375", "8.5")}
+    text = DEFAULT.read_text()
+    for value in values[unit]:
+        text = text.replace(f"value: {value}", "value: 0")
+    own.write_text(text)
+    cost(gpus=64, radix=64, domain_size=8, prices=own, as_json=True)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["saved"][unit] == 0
+    said = f"all {things} are 0, so that no network differs in them"
+    assert printed.err == f"Warning: {own}: {said}.\n"
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ def test_changes_add_up_and_are_checked() -> None:
         load("quickstart", clock="foo")  # type: ignore[arg-type]
 
 
+def test_the_virtual_clock_has_no_containers() -> None:
+    with pytest.raises(InputError, match="--proxies: must be process with the virtual clock"):
+        load("quickstart", clock="virtual").run(proxies="container")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [

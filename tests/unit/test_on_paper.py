@@ -555,7 +555,9 @@ def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: 
         (["--gpus", "8"], "--gpus: needs a trace"),
         (["--fabric", "rail-only"], "--fabric: needs a trace"),
         (["--latency", "5"], "--latency: needs a unit"),
-        (["--latency", "1e9 ms"], "--latency: must be 0.001 ns to 1000 ms"),
+        (["--latency", "1e9 ms"], "--latency: must be 0 ns to 1000 ms, got '1e9 ms'"),
+        (["--latency=-1us"], "--latency: must be 0 ns to 1000 ms, got '-1us'"),
+        (["--mtu", "256", "--framing", "none"], "--mtu: has no effect with --framing none"),
         (["--like", "nccl-tests", "--json"], "--like: cannot be combined with --json"),
         (
             ["--like", "nccl-tests", "--begin", "9 GiB"],
@@ -568,6 +570,30 @@ def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: 
 def test_wrong_options_are_refused(options: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         app(["predict", "quickstart", *options], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--platform", "dgx-h100"],
+            "--set fabric.platform=.*: cannot be combined with --platform",
+        ),
+        (["--fabric", "rail-only"], "--set fabric.kinds=.*: cannot be combined with --fabric"),
+        (["--gpus", "4"], "--set fabric.domain_size=.*: cannot be combined with --gpus"),
+        (["--domain-size", "2"], "--set fabric.domain_size=.*: cannot .* with --domain-size"),
+    ],
+)
+def test_what_an_option_of_a_trace_determines_is_not_set_otherwise(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    trace = tmp_path / "matrix.txt"
+    trace.write_text("0 8\n8 0\n")
+    changes = ("platform=dgx-a100", "kinds=rail-optimized", "domain_size=1")
+    set_ = [word for change in changes for word in ("--set", f"fabric.{change}")]
+    with pytest.raises(InputError, match=said) as caught:
+        app(["predict", str(trace), *options, *set_], standalone_mode=False)
+    assert len(caught.value.problems) == 1
 
 
 def test_a_communicator_in_each_of_many_domains_is_predicted_within_a_test_s_time() -> None:

@@ -77,6 +77,18 @@ def test_all_runs_are_there_with_their_states(store: Path) -> None:
     ]
 
 
+def test_a_run_may_be_a_link_to_a_folder_elsewhere(tmp_path: Path) -> None:
+    store, elsewhere = tmp_path / "runs", tmp_path / "disk"
+    seal(run_folder(store, "here"))
+    seal(run_folder(elsewhere, "there"))
+    seal(run_folder(elsewhere, "another"))
+    (store / "linked").symlink_to(elsewhere / "there")
+    rows = answered(store, "SELECT DISTINCT run FROM transfers ORDER BY run")
+    assert rows == [("here",), ("linked",)]
+    with pytest.raises(InputError, match="Cannot access file"):
+        query(store, f"FROM {quoted(sealed(elsewhere / 'another', TRANSFERS))}")
+
+
 def test_what_cannot_be_read_is_said(store: Path) -> None:
     unread = query(store, "SELECT DISTINCT run FROM transfers").unread
     assert len(unread) == 2

@@ -1,5 +1,6 @@
 """Rare errors in scenario files: one sentence for each, and no traceback."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -143,6 +144,14 @@ def test_an_override_reaches_into_an_earlier_one(file: Path) -> None:
     workload = "{collective: all-to-all, algorithm: direct, size: 1 MB}"
     scenario = load(file, [f"workloads=[{workload}]", "workloads.0.size=3 MB"])
     assert {case.emulated_bytes for case in scenario.cases} == {3_000_000}
+
+
+@pytest.mark.parametrize("later", ["fabric.domains=8", "fabric={domains: 8}"])
+def test_an_override_that_a_later_one_replaces_is_refused(file: Path, later: str) -> None:
+    file.write_text(GOOD)
+    what = re.escape(f"--set fabric.domains=2: is replaced by {later} (leave one out)")
+    with pytest.raises(InputError, match=what):
+        load(file, ["fabric.domains=2", later])
 
 
 @pytest.mark.parametrize(

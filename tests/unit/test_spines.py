@@ -205,3 +205,11 @@ def test_a_large_fabric_is_estimated_with_its_spares() -> None:
 def test_spares_on_paper_have_the_limits_of_the_emulation() -> None:
     with pytest.raises(InputError, match="must have at most 4096 GPUs, spares included"):
         loaded({"spare_domains": 2000}, is_on_paper=True)
+
+
+@pytest.mark.parametrize(("matrix", "count"), [("uniform", 1), ("ragged-sources", 0)])
+def test_a_seed_of_a_matrix_that_draws_nothing_is_told(matrix: str, count: int) -> None:
+    keys = f"size: 1 MB, matrix: {matrix}, matrix_seed: 5"
+    work = f"workloads=[{{collective: all-to-all, algorithm: direct, {keys}}}]"
+    told = "workloads.0.matrix_seed: uniform draws nothing by it"
+    assert loaded({"kinds": "rail-only"}, work).left_out == (told,) * count

@@ -677,6 +677,11 @@ def test_an_option_adds_to_what_a_file_has_searched(
     assert "overlap" in capsys.readouterr().out
 
 
+def test_overlap_with_experts_needs_experts() -> None:
+    with pytest.raises(InputError, match="--weigh: overlap-experts needs a model with experts"):
+        train(Path("gpt-146b"), weigh=[Freedom.OVERLAP_EXPERTS])
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [

@@ -13,7 +13,6 @@ from commands.report import report
 from commands.timeline import timeline
 from commands.traffic import traffic
 from model.errors import InputError
-from results.store.runs import DEFAULT_STORE
 from tests.unit.stored_runs import stored_run
 
 
@@ -98,7 +97,7 @@ def test_a_figure_needs_a_name_and_has_one_ending(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError, match=r"--figure: must name a file, got '\.'"):
-        traffic(Path("moe-1.3b"), figure=Path(), store=DEFAULT_STORE)
+        traffic(Path("moe-1.3b"), figure=Path())
     assert capsys.readouterr().out == ""
-    traffic(Path("moe-1.3b"), figure=tmp_path / "a.svg", store=DEFAULT_STORE)
+    traffic(Path("moe-1.3b"), figure=tmp_path / "a.svg")
     assert {file.name for file in tmp_path.iterdir()} == {"a.svg", "a.png"}

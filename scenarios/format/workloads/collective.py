@@ -152,6 +152,11 @@ class CollectiveWork(Work):
         task = self.on_grid(spec.job_grid)
         return task.chosen_by_nccl(spec) if self.is_chosen else task
 
+    def idle_keys(self) -> Iterator[str]:
+        """Yield the seed of a preset that draws nothing: it is there for other presets."""
+        if "matrix_seed" in self.model_fields_set and self.matrix is Preset.UNIFORM:
+            yield f"matrix_seed: {self.matrix} draws nothing by it"
+
     def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
         """Yield the collective: building the schedule of a refused one would take seconds.
 

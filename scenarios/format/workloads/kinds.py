@@ -69,6 +69,11 @@ class JobsWork(Work):
             part = job.partition(grid).of(grid)
             yield from job.placed_issues((*place, "jobs", which), part, platform)
 
+    def idle_keys(self) -> Iterator[str]:
+        """Yield those of the jobs."""
+        for which, job in enumerate(self.jobs):
+            yield from (f"jobs.{which}.{what}" for what in job.idle_keys())
+
     def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
         """Yield the tasks of the jobs whose sizes are in the file."""
         for which, job in enumerate(self.jobs):

@@ -69,6 +69,10 @@ class Work(Strict):
         """Return the issues of work on a fabric that can be predicted, but not executed."""
         return ()
 
+    def idle_keys(self) -> Iterable[str]:
+        """Return the given keys that change nothing beside the others, each with why."""
+        return ()
+
     def given_sizes(self, place: Place, grid: JobGrid) -> Iterable[tuple[Place, Task]]:
         """Return the tasks whose sizes the file itself says, so that they can be checked early."""
         return ()
