@@ -5,11 +5,11 @@ copy of what it repeats, so that an override changes one place.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -134,23 +134,18 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
 
 
 def override(document: Document, overrides: Sequence[str]) -> Document:
-    """Set values of a document (`key.key=value`); return it, with the problems of wrong ones."""
+    """Set values of a document (`key.key=value`); return it, with the problems of wrong ones.
+
+    Of several for one key, the last one counts.
+    """
     overridden: list[Place] = []
-    problems = list(_replaced(overrides))
+    problems: list[Problem] = []
     for text in overrides:
         try:
             overridden.append(_override(document.values, text))
         except ValueError as error:
             problems.append(Problem(f"--set {text}", str(error)))
     return replace(document, overridden=frozenset(overridden), problems=tuple(problems))
-
-
-def _replaced(overrides: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each value that a later one of its key, or of a key around it, drops."""
-    placed = [(text, place_of(text.partition("=")[0])) for text in overrides]
-    for (text, place), (later, whole) in combinations(placed, 2):
-        if place[: len(whole)] == whole:
-            yield Problem(f"--set {text}", f"is replaced by {later}", "leave one out")
 
 
 def place_of(keys: str) -> Place:
