@@ -1,5 +1,6 @@
 """The program's own files, and its version: a digest of them."""
 
+import csv
 import sys
 import tomllib
 from pathlib import Path
@@ -30,6 +31,12 @@ def program_files(program: Path = ROOT) -> list[Path]:
 def program_version(program: Path = ROOT) -> str:
     """Return 12 hexadecimal digits of a digest of all files: equal files have the same version."""
     return digest_of({file.relative_to(program): file for file in program_files(program)})[:12]
+
+
+def rows_of(table: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of the program, each by the headings of its columns."""
+    with table.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def release() -> str:

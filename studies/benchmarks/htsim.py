@@ -14,7 +14,6 @@ Emulated is the first seed, beside the model by the same hash. This writes the m
     python -m studies.benchmarks.htsim FOLDER
 """
 
-import csv
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from tempfile import TemporaryDirectory
 
 from execution.cases.progress import SILENT
 from execution.run import run
+from linux.files.program_files import rows_of
 from linux.files.user_files import write_text
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -38,11 +38,7 @@ HOSTS, LEAF, RING = 16, 4, "ring"
 SCALE = 160_000
 # What a NIC sends or receives: 78 us at 400 Gbit/s, with headers.
 NIC_BYTES, SENDERS, STEPS = 3_840_000, 8, range(2 * (HOSTS - 1))
-
-
-def _cases() -> list[dict[str, str]]:
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+CASES = Path(__file__).with_suffix(".csv")
 
 
 def matrix(case: dict[str, str]) -> Iterator[str]:
@@ -71,7 +67,7 @@ def matrix(case: dict[str, str]) -> Iterator[str]:
 
 def htsim(store: Path) -> Iterator[Row]:
     """Yield a row for each case: times of all seeds by htsim and by the model, one emulated."""
-    for case in _cases():
+    for case in rows_of(CASES):
         facts = {
             "matrix": case["matrix"],
             "spines": int(case["spines"]),
@@ -133,6 +129,6 @@ def _scenario(case: dict[str, str], seed: int, folder: Path) -> Scenario:
 
 
 if __name__ == "__main__":
-    for one in _cases():
+    for one in rows_of(CASES):
         path = Path(sys.argv[1]) / f"{one['matrix']}-{one['queue_pairs']}.cm"
         write_text(path, "\n".join([*matrix(one), ""]))

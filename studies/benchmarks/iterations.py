@@ -1,12 +1,12 @@
 """Iterations on paper, held against published figures, and Calculon's; nothing is fitted."""
 
-import csv
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from linux.files.program_files import rows_of
 from model.training.iteration import Evaluation, evaluate
 from model.training.job import PRODUCT_EFFICIENCY, Cluster, Job
 from model.training.layer import BACKWARD, again_s, forward_s
@@ -153,8 +153,7 @@ def calculon(_store: Path) -> Iterator[Row]:
 
 
 def _theirs() -> dict[str, float]:
-    with CALCULON.open(encoding="utf-8", newline="") as file:
-        return {row["term"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    return {row["term"]: float(row["seconds"]) for row in rows_of(CALCULON)}
 
 
 def _calculons(cluster: Cluster) -> Cluster:

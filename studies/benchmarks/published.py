@@ -3,12 +3,12 @@
 `published.csv` has bus bandwidths by nccl-tests, with the addresses of the reports.
 """
 
-import csv
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from linux.files.program_files import rows_of
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, PLATFORMS, FabricKind, FabricSpec, HbNetwork
 from model.prediction.closed_forms import RING_ALL_REDUCE, Grid
@@ -53,8 +53,7 @@ def published(_store: Path) -> Iterator[Row]:
         "against": "ASTRA-sim, ring",
         **_held(NPUS, "1 MiB", "ms", ASTRA_SIM_S * 1e3, astra_sim_s() * 1e3),
     }
-    with REPORTS.open(encoding="utf-8", newline="") as file:
-        yield from map(_reported, csv.DictReader(file))
+    yield from map(_reported, rows_of(REPORTS))
 
 
 def _held(gpus: int, size: str, unit: str, theirs: float, ours: float, date: str = "") -> Row:

@@ -7,7 +7,6 @@ its commit says so. The object of docs/reference/figures/NAME.json has the rows 
 the benchmark, and when, by which commit and on which machine it was.
 """
 
-import csv
 import json
 import os
 import platform
@@ -21,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from linux.files.program_files import ROOT
+from linux.files.program_files import ROOT, rows_of
 from linux.files.user_files import write_text
 from linux.machine.processor import model_name, stolen_s
 from linux.processes.lifetime import first_line
@@ -296,9 +295,8 @@ ROWS: Mapping[str, Callable[[Sequence[Row]], Iterable[Row]]] = {
 def _tables() -> dict[str, list[Table]]:
     """Read the tables of each figure, in their order."""
     tables = defaultdict[str, list[Table]](list)
-    with Path(__file__).with_name("tables.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            tables[row["figure"]].append(Table(row["columns"], row["across"], ROWS[row["rows"]]))
+    for row in rows_of(Path(__file__).with_name("tables.csv")):
+        tables[row["figure"]].append(Table(row["columns"], row["across"], ROWS[row["rows"]]))
     return dict(tables)
 
 

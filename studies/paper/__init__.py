@@ -1,16 +1,16 @@
 """The rail-only paper (arXiv 2307.12169): its published numbers, and ours beside them."""
 
-import csv
 import re
 from pathlib import Path
+
+from linux.files.program_files import rows_of
 
 DATA = Path(__file__).parent / "data"
 
 
 def published(name: str) -> list[dict[str, str]]:
     """The rows of a table of published numbers, `data/NAME.csv`."""
-    with (DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(DATA / f"{name}.csv")
 
 
 def numbers(text: str) -> tuple[float, ...]:

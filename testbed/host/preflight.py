@@ -5,7 +5,6 @@ the README's commands that ended well on a kind of host; `tests/hosts` executes 
 lines.
 """
 
-import csv
 import os
 import platform
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from linux.files.program_files import rows_of
 from linux.network.namespaces import private_namespace
 from linux.network.route_socket import RouteSocket
 from linux.network.socket_options import ETH_P_ALL
@@ -215,8 +215,7 @@ class Proof:
 
 def known_proofs(proved: Path = PROVED) -> list[Proof]:
     """Return all lines of the file, in their order."""
-    with proved.open(newline="") as lines:
-        return [Proof(**row) for row in csv.DictReader(lines)]
+    return [Proof(**row) for row in rows_of(proved)]
 
 
 @dataclass(frozen=True)
