@@ -1,6 +1,5 @@
 """Observe executions: CPU samples, pauses, agents' waits, bytes and frames that links carried."""
 
-import csv
 import subprocess
 import time
 from collections import Counter
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from execution.cases.emulation import Experiment
 from linux.files.program_files import MODULES_HERE, module_command
-from linux.files.user_files import cleared, make_folder
+from linux.files.user_files import make_folder, write_table
 from linux.network.namespaces import processes_beside
 from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
 from model.errors import EmulationError, InputError, Problem
@@ -128,8 +127,7 @@ class Observer:
             ("pauses", Pause.__dataclass_fields__, pauses),
             ("vitals", Window.__dataclass_fields__, samples),
         ):
-            with cleared(folder / f"{name}.csv").open("x", newline="") as file:
-                csv.writer(file).writerows([("execution", *columns), *rows])
+            write_table(folder / f"{name}.csv", ("execution", *columns), rows)
 
     def _number_of(self, sample: Window) -> int | None:
         """Return the number of the execution that a CPU sample belongs to; `None` between them."""

@@ -1,11 +1,12 @@
 """Files of users: read within bounds, written whole, and owned by whoever called `sudo`."""
 
+import csv
 import errno
 import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
@@ -125,6 +126,14 @@ def cleared(place: Path) -> Path:
     """
     place.unlink(missing_ok=True)
     return place
+
+
+def write_table(place: Path, columns: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> None:
+    """Write a CSV file in place of what is there: the headings of its columns, and rows."""
+    with cleared(place).open("x", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        table.writerows(rows)
 
 
 def unfollowed(place: str, flags: int) -> int:

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 
 from linux.files.user_files import (
     WORK_PREFIX,
-    cleared,
     complete_folder,
     give,
     is_locked,
@@ -40,6 +39,7 @@ from linux.files.user_files import (
     sync,
     unfollowed,
     work_folder,
+    write_table,
 )
 from model.errors import InputError, Problem
 from model.fabric.spec import flat
@@ -151,8 +151,7 @@ class RunFolder:
         modeled = {**asdict(prediction), "arrival_s": list(prediction.arrival_s)}
         write_json(folder / "prediction.json", modeled)
         for name, record in (("transfers", TransferRecord), ("queue-pairs", QueuePairSample)):
-            with cleared(folder / f"{name}.csv").open("x", newline="") as file:
-                csv.writer(file).writerow([field.name for field in fields(record)])
+            write_table(folder / f"{name}.csv", [field.name for field in fields(record)])
         return folder
 
     def folder_of(self, case: str) -> Path:

@@ -3,7 +3,6 @@
 The run otherwise only waits. Queues are read where the scenario gives them a length.
 """
 
-import csv
 import os
 import threading
 import time
@@ -14,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Self
 
-from linux.files.user_files import cleared
+from linux.files.user_files import write_table
 from linux.machine.processor import idle_and_steal_s
 from linux.network.counters import parse_carried
 from linux.network.netlink import NetlinkSocket, Queue, read_queues
@@ -130,10 +129,8 @@ class _Recorder(_Sampler):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
-        with cleared(self._file).open("x", newline="") as opened:
-            rows = csv.writer(opened)
-            rows.writerow([field.name for field in fields(self._record)])
-            rows.writerows(vars(sample).values() for sample in self.samples())
+        columns = [field.name for field in fields(self._record)]
+        write_table(self._file, columns, (vars(sample).values() for sample in self.samples()))
 
     @abstractmethod
     def samples(self) -> Iterable[object]:
