@@ -198,13 +198,18 @@ def _chain_s(grid: Grid, chunk: float, count: int) -> float:
     return first + grid.slowest_s(count - 1, chunk)
 
 
-def _ring_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """(n-1)/n · D/C_S (textbook): each shard travels to all other GPUs.
+def _closing(grid: Grid) -> Grid:
+    """Return the grid with the latencies of a ring's edges.
 
-    Over pairs of GPUs in an odd number of domains, the edge that closes the ring crosses rails.
+    Over pairs of GPUs in an odd number of domains, the edge that closes a ring crosses rails.
     """
-    if grid.x == 2 and grid.y > 1 and grid.y % 2:
-        grid = replace(grid, nic_s=grid.across_s)
+    crosses = grid.x == 2 and grid.y > 1 and grid.y % 2
+    return replace(grid, nic_s=grid.across_s) if crosses else grid
+
+
+def _ring_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """(n-1)/n · D/C_S (textbook): each shard travels to all other GPUs."""
+    grid = _closing(grid)
     return grid.slowest_s(grid.n - 1, size / grid.n)
 
 
@@ -213,9 +218,7 @@ def _rings_s(_kind: FabricKind, grid: Grid, size: float) -> float:
 
     A GPU's HB link carries all rings but the one that leaves the domain there.
     """
-    if grid.x == 2 and grid.y > 1 and grid.y % 2:
-        grid = replace(grid, nic_s=grid.across_s)
-    part = size / (grid.n * grid.x)
+    grid, part = _closing(grid), size / (grid.n * grid.x)
     if grid.y == 1:
         return grid.within_s(grid.n - 1, grid.x * part)
     within = grid.within_s(grid.n - 1, (grid.x - 1) * part) if grid.x > 1 else 0.0
