@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from commands.options import ready, require_possible, require_processes
+from commands.options import ClockName, ready, require_possible, require_processes
 from commands.plugins import enter_plugins
 from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
@@ -36,7 +36,6 @@ from scenarios.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Clock = Literal["real", "virtual"]
 Columns = dict[str, NDArray[Any]]
 """A table: an array for each column, all of one length."""
 _RAW = {table.name: table for table in RAW_TABLES}
@@ -110,12 +109,12 @@ class Setup:
 
     path: Path
     changes: Mapping[str, object]
-    clock: Clock
+    clock: ClockName
 
     def __post_init__(self) -> None:
         """Raise `InputError` for an unknown clock, or with all problems of the scenario."""
-        if self.clock not in get_args(Clock):
-            what = f"must be {' or '.join(get_args(Clock))}, got {self.clock!r}"
+        if self.clock not in get_args(ClockName):
+            what = f"must be {' or '.join(get_args(ClockName))}, got {self.clock!r}"
             raise InputError(Problem("clock", what))
         _ = self.scenario
 
@@ -153,7 +152,7 @@ class Setup:
 
 
 def load(
-    scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
+    scenario: str | Path, changes: Mapping[str, object] | None = None, clock: ClockName = "real"
 ) -> Setup:
     """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`.
 

@@ -50,14 +50,10 @@ def run_names() -> list[str]:
     return sorted(["latest", *(run.name for run in stored_runs(DEFAULT_STORE))])
 
 
-ScenarioPath = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="a scenario file, or a name from `list`",
-        autocompletion=scenario_names,
-    ),
-]
+SCENARIO = typer.Argument(
+    metavar="SCENARIO", help="a scenario file, or a name from `list`", autocompletion=scenario_names
+)
+ScenarioPath = Annotated[Path, SCENARIO]
 
 
 def _own_program(context: typer.Context, command: list[str]) -> list[str]:

@@ -31,14 +31,7 @@ from testbed.virtual_machine.image import program
 
 
 def sweep(
-    scenario: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="SCENARIO",
-            help="a scenario file, or a name from `list`",
-            autocompletion=options.scenario_names,
-        ),
-    ] = None,
+    scenario: Annotated[Path | None, options.SCENARIO] = None,
     over: Annotated[
         list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
     ] = [],  # noqa: B006  (typer wants a plain default)
