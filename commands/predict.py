@@ -24,7 +24,7 @@ from scenarios.format.document import overlap, place_of, value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace, telling_other_kinds
-from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
+from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper, only_modeled
 from scenarios.planning.plan import idle_spines
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -116,29 +116,37 @@ def predict(
         cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
-        named["notes"] = list(idle_spines(loaded))
+        named["notes"] = [*idle_spines(loaded), *only_modeled(loaded, cases)]
         found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
         print_result({**named, **found}, as_json, prediction_sections)
     else:
         sizes = _sizes(BEGIN if begin is None else begin, END if end is None else end)
-        cases, problems = on_paper(_ranged(loaded, sizes), packets, link_s)
-        _print_like_nccl_tests(loaded, cases)
+        ranged = _ranged(loaded, sizes)
+        cases, problems = on_paper(ranged, packets, link_s)
+        # What NCCL chooses differs from size to size, and is told for each.
+        named_by_user = (case for case in cases if case.reason is None)
+        _print_like_nccl_tests(loaded, cases, only_modeled(ranged, named_by_user))
     if problems:
         raise InputError(*problems)
 
 
-def _print_like_nccl_tests(scenario: Scenario, cases: Iterable[CaseOnPaper]) -> None:
-    """Print the columns of nccl-tests, and what has none."""
+def _print_like_nccl_tests(
+    scenario: Scenario, cases: Iterable[CaseOnPaper], notes: Iterable[str]
+) -> None:
+    """Print the columns of nccl-tests, what NCCL chose for each size, notes, and what has none."""
     for name, together in groups([_as_run(asdict(case)) for case in cases]).items():
-        print(*map(visible, rows_as_printed(name, together)), sep="\n")
+        by_nccl = (case for case in together if case["reason"])
+        chosen = (f"# {case['bytes']:.0f} B: {case['reason']}" for case in by_nccl)
+        print(*map(visible, (*rows_as_printed(name, together), *chosen)), sep="\n")
     # Of collectives of equally many ranks each, nccl-tests have columns.
     bare = (
         case.name
         for case in scenario.cases
         if not isinstance(case.task, SizedCollective) or case.task.members is None
     )
-    for what in (*bare, *left_out(scenario)):
-        print(visible(f"# not predicted: {what}"))
+    missing = (f"not predicted: {what}" for what in (*bare, *left_out(scenario)))
+    for told in (*notes, *missing):
+        print(visible(f"# {told}"))
 
 
 def _sizes(begin: str, end: str) -> list[float]:

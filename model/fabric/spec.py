@@ -29,6 +29,7 @@ from model.fabric.transport import (
     Transport,
 )
 from model.fabric.wiring import Wire, Wiring, longest_delay_s
+from model.sentences import counted
 
 GBIT = 1_000_000_000
 
@@ -204,9 +205,20 @@ class FabricSpec:
 
     @property
     def remarks(self) -> str:
-        """How many GPUs are missing, PXN and RoCE, to be said after the sizes; empty if none."""
-        lacking = f", {len(self.missing)} missing" if self.missing else ""
-        return lacking + ", PXN" * self.nic.pxn + ", RoCE" * (self.transport is Transport.ROCE)
+        """What it has besides a usual fabric, to be said after the sizes; empty if nothing."""
+        spares, several, switches = self.spares, self.nic.ports > 1, self.spares.rail_switches
+        said = {
+            f"{len(self.missing)} missing": self.missing,
+            counted(spares.domains, "spare domain"): spares.domains,
+            counted(spares.gpus, "spare GPU", "in each"): spares.gpus,
+            f"{switches} spare rail switch{'es' * (switches != 1)}": switches,
+            f"{counted(self.nics, 'NIC')} a domain": self.nic.per_domain,
+            f"{self.nic.ports} ports a NIC": several,
+            "separate planes": several and self.nic.planes is Planes.SEPARATE,
+            "PXN": self.nic.pxn,
+            "RoCE": self.transport is Transport.ROCE,
+        }
+        return "".join(f", {words}" for words, holds in said.items() if holds)
 
     @property
     def nics(self) -> int:

@@ -16,6 +16,13 @@ from model.workload.transfers.columns import NONE
 from results.report.run_data import CaseData, Columns, rows
 
 NS_PER_S = 1e9
+# What befalls packets, by the columns that count it.
+EVENTS = {
+    "marked_packets": "packets marked",
+    "dropped_packets": "packets dropped",
+    "notifications": "CNPs",
+    "repeated": "packets retransmitted",
+}
 
 
 @dataclass(frozen=True)

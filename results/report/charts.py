@@ -194,12 +194,6 @@ def _real_bytes(case: Result) -> float:
 
 # A name, moments in ns, and the value from each on.
 Line = tuple[str, Ints, Floats]
-EVENTS = {
-    "marked_packets": "packets marked",
-    "dropped_packets": "packets dropped",
-    "notifications": "CNPs",
-    "repeated": "packets retransmitted",
-}
 # The queue pairs that send most, and the ports with the longest queues.
 MOST_DRAWN = len(kit.SERIES)
 PANEL = 1.7
@@ -246,7 +240,7 @@ def _first(lines: Sequence[Line]) -> list[Line]:
 
 def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:
     """Yield how often each event has happened so far, at all queue pairs or ports."""
-    for column, words in EVENTS.items():
+    for column, words in analysis.EVENTS.items():
         of = [one for _, one in samples if column in one]
         ns = np.concatenate([np.empty(0, np.int64), *(one["ns"][1:] for one in of)])
         counts = np.concatenate([np.empty(0), *(np.diff(one[column]) for one in of)])

@@ -195,11 +195,16 @@ def _transport(case: CaseData) -> Iterator[Event]:
         for name, of in analysis.queue_pairs(case, number):
             process = FIRST_GPU + int(of["source"][0])
             counts = {"Mbit/s": np.round(analysis.rates_bps(of) / 1e6, 3)}
-            counts |= {key: of[key] for key in ("notifications", "repeated")}
+            counts |= _of_packets(of)
             yield from _counter(process, name, of["ns"] + int(start_ns), counts)
     for name, of in analysis.ports(case):
-        counts = {key: of[key] for key in ("backlog_bytes", "dropped_packets", "marked_packets")}
+        counts = {"bytes queued": of["backlog_bytes"], **_of_packets(of)}
         yield from _counter(LINKS, f"queue of {name}", of["ns"], counts)
+
+
+def _of_packets(of: Columns) -> dict[str, Any]:
+    """Return what befell packets so far, by the report's words."""
+    return {words: of[key] for key, words in analysis.EVENTS.items() if key in of}
 
 
 def _counter(process: int, name: str, ns: Ints, values: Columns) -> Iterator[Event]:

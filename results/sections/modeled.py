@@ -8,6 +8,7 @@ from results.sections.section import (
     Columns,
     Marked,
     Result,
+    Row,
     Section,
     case_section,
     number_or_dash,
@@ -238,7 +239,9 @@ def _model(designs: Sequence[Result], index: int) -> Section:
 
 def _strategies(designs: Sequence[Result]) -> Section:
     """The strategy of each model on each design."""
-    rows = [(one["design"], *map(_degrees, one["models"])) for one in designs]
+    rows = list[Row]()
+    for one in designs:
+        rows += ((one["design"],), *map(_strategy_row, one["models"]))
     text = (
         "Degrees above 1: tensor, pipeline, data, expert, context; after / the part in an HB "
         "domain; then the recomputation, if any."
@@ -250,8 +253,11 @@ def _strategies(designs: Sequence[Result]) -> Section:
         for index, model in enumerate(first)
         if any(one["models"][index][key] != model[key] for one in designs for key in CHOSEN)
     ]
-    names = [model["configuration"] for model in first]
-    return Section("Strategies", ("design", *names), rows, text, differ)
+    return Section("Strategies", ("model", "degrees"), rows, text, differ)
+
+
+def _strategy_row(model: Result) -> Row:
+    return model["configuration"], Marked(_degrees(model))
 
 
 def _degrees(model: Result) -> str:

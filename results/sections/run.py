@@ -238,7 +238,7 @@ def _scales(result: Result) -> Section:
     if not result["cases"]:  # with faults, the table of phases has the times
         return Section("Scales", remarks=tuple(chosen))
     title = "Scales, and the measured time, emulated and on the real platform"
-    text = "On paper: the platform's own time, with RoCE's headers instead of TCP's."
+    text = "On paper: the platform's own time, with its latencies and the headers of RoCE."
     return case_section(title, SCALES, result["cases"], text, chosen)
 
 

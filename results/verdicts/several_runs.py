@@ -26,6 +26,9 @@ FOR_PEOPLE = ("name", "description")
 MOST_DIFFERENCES = 8
 # Keys of a scenario that its steps depend on, and on the files that they name.
 OF_STEPS = ("fabric", "workloads")
+# Characters of a value that a line shows, and values that have parts.
+MOST_SHOWN = 200
+PARTS = Mapping, list, tuple
 OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 
@@ -140,22 +143,35 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     return Difference.UNKNOWN if chance > MAX_CHANCE else Difference.LARGER
 
 
-def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each key whose values differ, with both values."""
-    leaves, others = dict(_leaves(first)), dict(_leaves(second))
-    for key in leaves | others:
-        one, other = leaves.get(key, "not there"), others.get(key, "not there")
-        if one != other:
-            yield f"{key}: {one} against {other}"
-
-
-def _leaves(node: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Yield every leaf value with its dotted key."""
-    if not isinstance(node, Mapping | list | tuple):
-        yield key, node
+def differing(first: object, second: object, key: str = "") -> Iterator[str]:
+    """Yield each dotted key whose values differ, with both values; once for a part of one alone."""
+    if not (isinstance(first, PARTS) and isinstance(second, PARTS)):
+        if first != second:
+            yield f"{key}: {_shown(first)} against {_shown(second)}"
         return
-    for part, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-        yield from _leaves(value, f"{key}.{part}" if key else str(part))
+    one, other = _parts(first), _parts(second)
+    for part in one | other:
+        place = f"{key}.{part}" if key else str(part)
+        yield from differing(one.get(part), other.get(part), place)
+
+
+def _parts(node: Mapping[Any, Any] | Sequence[Any]) -> dict[Any, Any]:
+    return dict(node if isinstance(node, Mapping) else enumerate(node))
+
+
+def _shown(value: object) -> str:
+    """Show a value as a scenario has it, or as much of it as a line holds."""
+    text = "not given" if value is None else _in_flow(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
+
+
+def _in_flow(value: object) -> str:
+    """Write a value in YAML's flow style, without keys that have none."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{k}: {_in_flow(v)}' for k, v in value.items() if v is not None)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_in_flow, value))}]"
+    return str(value)
 
 
 def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:

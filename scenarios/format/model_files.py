@@ -176,7 +176,7 @@ READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDO
 OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
 ASKED = {
-    "batch": "sequences of an iteration",
+    "batch": "the sequences of an iteration",
     "gpus": "the number of GPUs",
     "platform": "the platform, such as dgx-h100",
 }

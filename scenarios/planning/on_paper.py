@@ -1,6 +1,6 @@
 """Cases on paper: the platform's time of a case, without building a fabric."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
@@ -182,6 +182,13 @@ def left_out(scenario: Scenario) -> list[str]:
     tasks = [case.task for case in scenario.cases if not case.task.alone]
     of_tasks = dict.fromkeys(f"{task.name}: {what}" for task in tasks for what in task.left_out)
     return [*emulated, *scenario.left_out, *of_tasks]
+
+
+def only_modeled(scenario: Scenario, cases: Iterable[CaseOnPaper]) -> list[str]:
+    """Say which of the cases on paper no fabric can execute."""
+    modeled = {case.name for case in scenario.cases if case.task.is_modeled}
+    names = dict.fromkeys(one.case for one in cases if one.case in modeled)
+    return [f"{name}: only modeled: switches reduce, which cannot be emulated" for name in names]
 
 
 def _of_collective(task: Task, seconds: float) -> dict[str, Any]:

@@ -186,6 +186,29 @@ def test_the_demo_stores_where_it_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("scenario", "changes", "said"),
+    [
+        ("domain-lost", [], "rail-only: 5 domains x 4 GPUs, 1 spare domain, dgx-h100"),
+        ("gpu-lost-spare", [], "rail-only: 4 domains x 5 GPUs, 1 spare GPU in each, dgx-h100"),
+        ("spare-rail-switch", [], "rail-only: 4 domains x 4 GPUs, 1 spare rail switch, dgx-h100"),
+        ("shared-nics", [], "rail-only: 2 domains x 8 GPUs, 4 NICs a domain, dgx-h100"),
+        (
+            "quickstart",
+            ["fabric.nic_ports=2", "fabric.planes=separate", "fabric.transport=roce"],
+            "rail-optimized: 4 domains x 4 GPUs, 2 ports a NIC, separate planes, RoCE, dgx-h100",
+        ),
+    ],
+)
+def test_check_says_what_a_fabric_has_besides_a_usual_one(
+    scenario: str, changes: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [word for change in changes for word in ("--set", change)]
+    app(["check", scenario, *options], standalone_mode=False)
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quiet")
 def test_check_says_whose_rates_a_fabric_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

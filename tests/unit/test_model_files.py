@@ -570,8 +570,8 @@ def test_what_a_file_lacks_is_asked_for_by_its_name(tmp_path: Path) -> None:
     problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in error.value.problems]
     assert problems == [
         "config.json vocab_size: is required (add it to the file)",
-        "config.json: does not say sequences of an iteration (give it: `--batch`, or `batch` of an "
-        "iteration)",
+        "config.json: does not say the sequences of an iteration (give it: `--batch`, or `batch` "
+        "of an iteration)",
         "config.json: does not say the platform, such as dgx-h100 (give it: `--platform`, or "
         "`platform` of an iteration)",
     ]

@@ -160,13 +160,31 @@ def test_every_size_of_a_range_has_its_own_choice(capsys: pytest.CaptureFixture[
     options = ["--set", A100, "--set", f"workloads=[{works}]", "--set", "fabric.kinds=rail-only"]
     sizes = ["--like", "nccl-tests", "--begin", "1 MiB", "--end", "8 MiB"]
     app(["predict", "quickstart", *options, *sizes], standalone_mode=False)
+    tables = capsys.readouterr().out.split("# Railbed: rail-only/all-reduce/")[1:]
     chosen, tree, rings = (
-        [line.split()[5] for line in table.splitlines() if line.startswith(" ")]
-        for table in capsys.readouterr().out.split("# Railbed: rail-only/all-reduce/")[1:]
+        [line.split()[5] for line in table.splitlines() if line.startswith(" ")] for table in tables
     )
     assert len(chosen) == 4
     assert chosen[0] == tree[0] != rings[0]
     assert chosen[3] == rings[3] != tree[3]
+    told = [line for line in tables[0].splitlines() if "tuning model chooses" in line]
+    assert told[0].startswith("# 1048576 B: NCCL 2.30.7's tuning model chooses tree ")
+    assert told[3].startswith("# 8388608 B: NCCL 2.30.7's tuning model chooses ring ")
+    assert "chooses" not in tables[1] + tables[2]
+
+
+@pytest.mark.parametrize("options", [[], ["--like", "nccl-tests", "--end", "8 MiB"]])
+def test_what_no_fabric_can_execute_is_marked(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    works = ", ".join(WORK % (name, "1 GiB") for name in ("nvls-sharp", "rings"))
+    changes = ["--set", f"workloads=[{works}]", "--set", "fabric.kinds=rail-only"]
+    app(["predict", "quickstart", *changes, *options], standalone_mode=False)
+    said = capsys.readouterr().out
+    told = (
+        "rail-only/all-reduce/nvls-sharp: only modeled: switches reduce, which cannot be emulated"
+    )
+    assert said.count("only modeled") == said.count(told) == 1
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,29 @@ def test_scenarios_that_differ_in_much_are_said_to_be_unlike_once() -> None:
     assert warning.startswith("the scenarios are unlike: 11 values differ, in fabric.domains, ")
 
 
+def test_a_part_that_one_scenario_lacks_is_one_difference() -> None:
+    """Two transports are told by name, with the keys of the one that has some."""
+    roce = {"mtu": 4096, "queue_pairs": 2, "split_data": False, "timeout": None, "window": 32}
+    first, second = (
+        {"fabric": {"domains": 2, **of}}
+        for of in ({"transport": "tcp", "roce": None}, {"transport": "roce", "roce": roce})
+    )
+    assert list(differing(first, second)) == [
+        "fabric.transport: tcp against roce",
+        "fabric.roce: not given against {mtu: 4096, queue_pairs: 2, split_data: False, window: 32}",
+    ]
+    rows = {"matrix": [[1000] * 96] * 96}
+    (told,) = differing({"matrix": None}, rows)
+    assert len(told) < 300
+    assert told.endswith(" ...")
+
+
 def test_other_machines_and_scenarios_are_named() -> None:
     machine = {"kernel": "6.1", "load_average": [9], "libraries": {"ryu": "4.34"}, "cores": 4}
     other = stored("b", machine=machine, scenario={"name": "x", "fabric": {"domains": 4}})
     assert comparison_object(stored("a"), other)["warnings"] == [
         "the machines differ in kernel: 6.18 against 6.1",
-        "the machines differ in cores: not there against 4",
+        "the machines differ in cores: not given against 4",
         "the scenarios differ in fabric.domains: 2 against 4",
     ]
 

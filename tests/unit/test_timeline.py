@@ -100,10 +100,12 @@ def test_queue_pairs_and_queues_are_counters_true_to_their_samples(
     samples = sum(len(case.queue_pairs["ns"]) for case in run.cases.values())
     repeated = sum(int(case.queue_pairs["repeated"].sum()) for case in run.cases.values())
     assert len(rates) == samples
-    assert sum(one["repeated"] for one in rates) == repeated > 0
-    assert all((one["Mbit/s"] > 0) == (one["repeated"] == 0) for one in rates)
+    assert sum(one["packets retransmitted"] for one in rates) == repeated > 0
+    assert all((one["Mbit/s"] > 0) == (one["packets retransmitted"] == 0) for one in rates)
+    assert all("CNPs" in one for one in rates)
     queues = [event["args"] for event in counters if event["name"].startswith("queue of ")]
-    assert [one["backlog_bytes"] for one in queues] == [0, 1000, 2000] * len(run.cases)
+    assert [one["bytes queued"] for one in queues] == [0, 1000, 2000] * len(run.cases)
+    assert all({"packets marked", "packets dropped"} < one.keys() for one in queues)
 
 
 def test_every_transfer_is_sent_and_received(run: RunData, events: list[dict[str, Any]]) -> None:
