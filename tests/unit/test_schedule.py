@@ -23,8 +23,9 @@ from model.workload.transfers.dependencies import ends_s
 from model.workload.transfers.lanes import ELEMENT_BYTES
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
-from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
+from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.algorithms.reductions import rail_rings, whole_ring
 from traffic_gen.workloads.sized_collective import Peers, SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
