@@ -244,8 +244,8 @@ def require_datapaths(scenario: "Scenario") -> None:
 
 def _require_queues(scenario: "Scenario") -> None:
     """Refuse delay, loss and marks of links where the kernel has no queues for them."""
-    queued = [spec for spec in scenario.fabrics if spec.nic.queue]
     impaired = any(spec.is_impaired for spec in scenario.fabrics)
+    queued = [spec for spec in scenario.fabrics if spec.nic.queue]
     if not queued and not impaired:
         return
     from testbed.fabric.queues import forwards_in_kernel, missing_red

@@ -28,7 +28,7 @@ from linux.processes.interruptions import is_ending
 from linux.processes.lifetime import first_line
 from linux.processes.run_lock import RUNS
 from model.errors import EmulationError, InputError, Interrupted, RailbedError
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import Datapath, FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from model.prediction.timeouts import with_timeout
 from results.store.records import report_bug, write_json
@@ -178,7 +178,7 @@ def run(
     if capture:
         require_links(scenario, capture)
     datapath = scenario.fabrics[0].datapath or default_datapath()
-    facts = environment(proxies.value, datapath_in_words(datapath))
+    facts = environment(proxies, datapath)
     run_id, digest = new_run_id(scenario.name), digest_of(scenario.text)
     folder = RunFolder.planned(store, run_id)
     with recording_early_end(folder), folder.locked():
@@ -204,7 +204,7 @@ def run(
     return result
 
 
-def environment(proxies: str, datapath: str) -> dict[str, Any]:
+def environment(proxies: ProxyKind, datapath: Datapath) -> dict[str, Any]:
     """Read versions, sizes and settings of this machine."""
     return {
         "railbed": program_version(),
@@ -215,8 +215,8 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "load_average": os.getloadavg(),
-        "proxies": proxies,
-        "datapath": datapath,
+        "proxies": proxies.value,
+        "datapath": datapath_in_words(datapath),
         "open_vswitch": first_line("ovs-vswitchd", "--version"),
         "docker": first_line("docker", "--version"),
         "image": _read(IMAGE_FILE),

@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 from execution.cases.emulation import Experiment, executions, seeding
-from execution.cases.observer import carried, observing
+from execution.cases.observer import carried, dropped, observing
 from execution.cases.progress import Listener
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Hop, Link
+from model.fabric.topology import Hop
 from model.job.placement import Placement
 from model.measurement.pauses import PauseLog
 from model.measurement.records import CaseExecutions, Repeat
@@ -169,25 +169,29 @@ class Measuring:
             self.folder.end_case(
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
-        counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
-        placement, links = fabric.placement, fabric.bed.topology.link_by_name
-        dropped_packets = dropped(after, placement, links) - dropped(before, placement, links)
+        done_all = CaseExecutions(done.counted, done.warmups, tuple(done.disturbed))
+        timed = generator.is_timed and not self.scenario.check_data
         measured = Measured(
             topology=topology,
             schedule=schedule,
-            executions=CaseExecutions(counted, done.warmups, tuple(done.disturbed)),
+            executions=done_all,
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
             check_data=self.scenario.check_data,
             generator=generator,
             # If times are not judged, the machine is not either: it was busy with other work.
-            machine=observer.observations(counted) if timed else None,
-            dropped_packets=dropped_packets,
+            machine=observer.observations(done_all.repeats) if timed else None,
+            dropped_packets=dropped(fabric, before, after),
             known=self.known.get(topology.spec.kind, ()),
         )
-        counted_bytes, limits = carried(fabric, before, after), self.scenario.thresholds
         return MeasuredCase(
-            name, measured, counted_bytes, placement, prediction, size_scale, limits
+            name,
+            measured,
+            carried(fabric, before, after),
+            fabric.placement,
+            prediction,
+            size_scale,
+            self.scenario.thresholds,
         )
 
     def _kept(self, name: str, under_way: Iterator[Repeat], done: Executions) -> Iterator[Repeat]:
@@ -230,15 +234,3 @@ class Measuring:
 
 def _plain(reading: Reading) -> dict[str, Any]:
     return {link: asdict(values) for link, values in reading.counters.items()}
-
-
-def dropped(reading: Reading, placement: Placement, links: Mapping[str, Link]) -> int:
-    """Packets that queues dropped; not on links that are meant to: failed ones.
-
-    Counters have the names of `links`, those of start-up: an optical switch may have moved upper
-    ends since.
-    """
-    failed = placement.health.failed
-    meant = {link.lower for link in placement.topology.links if link.name in failed}
-    counters = reading.counters.items()
-    return sum(one.dropped_packets for name, one in counters if links[name].lower not in meant)

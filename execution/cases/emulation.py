@@ -207,26 +207,28 @@ def executions(
 
     Executions are numbered from 0; `before` is called with the number of each before its begin.
     """
-    placement, process_ids, watch = fabric.placement, fabric.bed.process_ids, fabric.bed.watch
+    placement, bed = fabric.placement, fabric.bed
     match kind:
         case Kind.AGENT:
             yield from fabric.repeats(
                 schedule, prediction, count, check_data=check_data, before=before
             )
         case Kind.IPERF3:
-            hosts = Hosts([process_ids[gpu.name] for gpu in placement.gpus], placement.addresses())
+            process_ids = [bed.proxies[gpu.name].process_id for gpu in placement.gpus]
+            hosts = Hosts(process_ids, placement.addresses())
             at_most_s = longest_s(prediction, placement.topology)
-            with iperf3_flows(hosts, list(bytes_by_pair(schedule)), watch.check) as flows:
+            with iperf3_flows(hosts, list(bytes_by_pair(schedule)), bed.watch.check) as flows:
                 for number in range(count):
                     before(number)
                     yield flows.run(schedule, number, at_most_s)
         case Kind.SCAPY:
-            routing = Routing(placement.topology, placement.health)
-            with packet_replay(placement.topology, placement.gpus, routing, process_ids) as replay:
+            topology, gpus = placement.topology, placement.gpus
+            routing = Routing(topology, placement.health)
+            with packet_replay(topology, gpus, routing, bed.process_ids) as replay:
                 for number in range(count):
                     before(number)
                     repeat = replay.run(schedule, number)
-                    watch.check()
+                    bed.watch.check()
                     yield repeat
 
 

@@ -175,6 +175,22 @@ def carried(fabric: Experiment, before: Reading, after: Reading) -> Carried:
     return Carried(sizes, packets, before.between_ns, after.between_ns)
 
 
+def dropped(fabric: Experiment, before: Reading, after: Reading) -> int:
+    """Return the packets that queues dropped; not on links that are meant to: failed ones.
+
+    Counters have the link names of start-up, as those of `carried`.
+    """
+    placement = fabric.placement
+    failed = placement.health.failed
+    meant = {link.lower for link in placement.topology.links if link.name in failed}
+    counted = (link.name for link in fabric.bed.topology.links if link.lower not in meant)
+    numbers = (
+        (before.counters[name].dropped_packets, after.counters[name].dropped_packets)
+        for name in counted
+    )
+    return sum(new - old for old, new in numbers)
+
+
 def probed(
     carried: Carried, placement: Placement, pairs: Iterable[Pair], records: Iterable[PairRecord]
 ) -> dict[Hop, Span]:

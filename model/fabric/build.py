@@ -122,7 +122,7 @@ def _hb_leaf_name(spec: FabricSpec, domain: int, leaf: int) -> str:
 
 def _hb_links(spec: FabricSpec, gpus: tuple[Gpu, ...]) -> Iterator[Link]:
     """Yield all HB links, then the trunks; neighbouring GPUs share a leaf HB switch."""
-    rate_bps, trunk_bps = round(spec.emulated_hb_bps), round(spec.emulated_hb_trunk_bps)
+    rate_bps = round(spec.emulated_hb_bps)
     shaping = spec.bucket_depth_s, spec.hb.impairment
     for gpu in gpus:
         switch = _hb_leaf_name(spec, gpu.domain, gpu.rail * spec.hb.leaves // spec.domain_size)
@@ -133,7 +133,7 @@ def _hb_links(spec: FabricSpec, gpus: tuple[Gpu, ...]) -> Iterator[Link]:
         name, above = _hb_leaf_name(spec, domain, leaf), hb_switch_name(domain)
         lower = Port(name, spec.domain_size + 1, f"{name}-up")
         upper = Port(above, leaf + 1, f"{above}-l{leaf}")
-        yield Link(LinkKind.HB_TRUNK, lower, upper, trunk_bps, *shaping)
+        yield Link(LinkKind.HB_TRUNK, lower, upper, round(spec.emulated_hb_trunk_bps), *shaping)
 
 
 def _nic_links(spec: FabricSpec, cross_connects: CrossConnects) -> Iterator[Link]:

@@ -122,12 +122,6 @@ def wire_bytes(payload_bytes: int) -> float:
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
 
 
-def framed_bytes(payload_bytes: Sizes) -> Sizes:
-    """Return the bytes that HTB counts for each TCP payload whose end is that of a packet."""
-    packets = -(-payload_bytes // PACKET_PAYLOAD_BYTES)
-    return payload_bytes + packets * PACKET_HEADER_BYTES
-
-
 # The largest send buffer to ask for: SK_WMEM_MAX in the kernel's include/net/sock.h, to which
 # net.core.wmem_max is set unless somebody, or a later kernel, raises it.
 MOST_BUFFER_BYTES = 212_992

@@ -283,9 +283,10 @@ def calibration(
     machine, by the clock of the arrivals.
     """
     link, train = hop.link, Train.on(hop.link.shaper)
-    steady = train.backlogged(arrivals)
+    steady, span_ns = train.backlogged(arrivals), (arrivals[0].at_ns, arrivals[-1].at_ns)
     stretches = undisturbed(steady, train, pauses)
-    errors, span_ns = gap_errors(stretches, train), (arrivals[0].at_ns, arrivals[-1].at_ns)
+    meanwhile, watched = pauses.during(*span_ns), pauses.covers(*span_ns)
+    errors = gap_errors(stretches, train)
     return LinkCalibration(
         link=link.name,
         kind=link.kind,
@@ -297,8 +298,8 @@ def calibration(
         latency_s=median(latencies_s),
         gap_error_median=median(errors) if errors else None,
         gap_error_p95=errors[ceil(0.95 * len(errors)) - 1] if errors else None,
-        pauses=pauses.during(*span_ns),
-        watched=pauses.covers(*span_ns),
+        pauses=meanwhile,
+        watched=watched,
     )
 
 

@@ -21,7 +21,6 @@ from model.prediction.machine import HopKind, Machine
 from model.prediction.network import FIRST_LINK, LEAST_RATE, Network
 from model.prediction.simulation import SAME_TIME_S
 from model.workload.transfers.columns import Rows, Transfers
-from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 
 SLICES = 400
 # Two flows that each fill a link.
@@ -152,10 +151,11 @@ def profile(
     `pair` has the pair of each transfer among those of the network.
     """
     begin_s, end_s = alone_s = _spans_s(transfers, pair, net)
+    steps = transfers.longest_chain
     exact = arrival_s is not None
     if exact:
         end_s = np.array(arrival_s)
-        begin_s = begins_s(transfers, end_s)
+        begin_s = transfers.begins_s(end_s)
     completion_s = max(SHORTEST_S if exact else 0.0, float(end_s.max()))
     begin, end = begin_s * (SLICES / completion_s), end_s * (SLICES / completion_s)
     sizes = net.wire_bytes(transfers.size_bytes, pair)
@@ -169,7 +169,7 @@ def profile(
         completion_s,
         size_bytes,
         transfers=_spread(np.ones(len(transfers)), begin, end),
-        steps=longest_chain(transfers),
+        steps=steps,
         exact=exact,
         grain_packets=topology.spec.grain_packets,
         contention=_contention(*alone_s, pair, net),
@@ -178,8 +178,8 @@ def profile(
 
 def _spans_s(transfers: Transfers, pair: Ints, net: Network) -> tuple[Floats, Floats]:
     """Return when each step begins and ends, as if no two flows shared a link."""
-    end_s = ends_s(transfers, _alone_s(transfers, pair, net))
-    return begins_s(transfers, end_s), end_s
+    end_s = transfers.ends_s(_alone_s(transfers, pair, net))
+    return transfers.begins_s(end_s), end_s
 
 
 def is_contended(transfers: Transfers, pair: Ints, net: Network) -> bool:

@@ -19,14 +19,19 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import PACKET_HEADER_BYTES, Sizes, framed_bytes, segment_bytes, wire_bytes
+from model.fabric.shaping import (
+    PACKET_HEADER_BYTES,
+    PACKET_PAYLOAD_BYTES,
+    Sizes,
+    segment_bytes,
+    wire_bytes,
+)
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.fabric.transport import Roce, Transport
 from model.routing.paths import Routing
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.transfers.columns import NONE, Transfers, occurrences
-from model.workload.transfers.dependencies import begins_s
 
 PathClass = tuple[LinkKind, ...]
 # Sources, destinations, lanes and entropies of pairs of ranks that send.
@@ -273,11 +278,6 @@ class Network:
         rate: Floats = self.rate[self.paths].min(axis=1)
         return rate
 
-    @property
-    def window_bytes(self) -> int:
-        """Bytes of all windows of a pair that sends by RoCE."""
-        return self.queue_pairs * self.roce.window * self.roce.frame_bytes
-
     def travel_s(self, latency_s: Mapping[PathClass, float]) -> Floats:
         """Return each pair's latency, by that of the class of its path; without a path, `inf`."""
         latencies = [latency_s[kind] if kind else inf for kind in self.classes]
@@ -340,8 +340,8 @@ def _network(
     paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
     hops = directions.hops
     beside = np.array([0.0, 0.0, *(epoch.beside.get(hop, 0.0) for hop in hops)])
-    shapers = [epoch.health.shaper(hop) for hop in hops]
     ways = _ways(hops, spec.ways)
+    shapers = [epoch.health.shaper(hop) for hop in hops]
     return Network(
         epoch.begin_s,
         paths[:, (paths != PADDING).any(axis=0)],
@@ -349,8 +349,8 @@ def _network(
         classes,
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]) * ways,
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]) * ways,
-        others=PROBE_BYTES / probe_interval_s(epoch.topology) + beside,
         segment_bytes=segment_bytes(spec.grain_packets),
+        others=PROBE_BYTES / probe_interval_s(epoch.topology) + beside,
         window=spec.window,
         hops=hops,
         roce=spec.roce,
@@ -443,6 +443,12 @@ def sums(paths: Ints, amounts: Floats, links: int) -> Floats:
     return np.bincount(paths.ravel(), weights, minlength=links).astype(np.float64, copy=False)
 
 
+def framed_bytes(payload_bytes: Sizes) -> Sizes:
+    """Return the bytes that HTB counts for each TCP payload whose end is that of a packet."""
+    packets = -(-payload_bytes // PACKET_PAYLOAD_BYTES)
+    return payload_bytes + packets * PACKET_HEADER_BYTES
+
+
 @dataclass(frozen=True)
 class Terms:
     """Terms of the model that a prediction includes; all by default.
@@ -510,7 +516,7 @@ def overlap(transfers: Transfers, pair: Ints, net: Network, arrival_s: Floats) -
     `pair` is the pair of each transfer in the network. A transfer is under way from the arrival of
     its last dependency until its own arrival. A transfer that is forwarded uses both.
     """
-    begin_s = begins_s(transfers, arrival_s)
+    begin_s = transfers.begins_s(arrival_s)
     by_hb = np.array([not OF_HB.isdisjoint(kinds) for kinds in net.classes])
     by_nic = np.array([LinkKind.NIC in kinds for kinds in net.classes])
     of = net.class_of[pair]

@@ -163,6 +163,11 @@ def windowed(fabric: Sequence[Network], latency_s: Mapping[PathClass, float]) ->
     return [_with_windows(net, rates, first) for net, rates in fabric_rates]
 
 
+def _window_bytes(net: Network) -> int:
+    """Return the bytes of all windows of a pair that sends by RoCE."""
+    return net.queue_pairs * net.roce.window * net.roce.frame_bytes
+
+
 def _window_rates(net: Network, latency_s: Mapping[PathClass, float]) -> Floats:
     """Return the bytes/s that windows let through of each pair; no limit for those by TCP."""
     answered_bytes = net.roce.acknowledged_packets * net.roce.frame_bytes
@@ -170,14 +175,14 @@ def _window_rates(net: Network, latency_s: Mapping[PathClass, float]) -> Floats:
     waiting_bytes = np.maximum(0.0, answered_bytes - burst - net.roce.frame_bytes * (burst > 0))
     waiting_s = waiting_bytes / np.maximum(LEAST_RATE, net.slowest)
     with np.errstate(divide="ignore"):
-        rates = net.window_bytes / (2 * net.travel_s(latency_s) + waiting_s)
+        rates = _window_bytes(net) / (2 * net.travel_s(latency_s) + waiting_s)
     return np.where(net.by_roce, np.minimum(rates, UNLIMITED), UNLIMITED)
 
 
 def _with_windows(net: Network, rates: Floats, first: int) -> Network:
     """Add the links, numbered from `first` on; the last packet leaves on credit."""
     spare = np.full(first - net.links, UNLIMITED)
-    burst = net.window_bytes - net.roce.frame_bytes
+    burst = _window_bytes(net) - net.roce.frame_bytes
     windows = np.where(net.by_roce, first + np.arange(len(rates)), PADDING)
     return replace(
         net,
@@ -431,7 +436,7 @@ def unshared_arrivals_s(
     if not (np.isfinite(travel_s) | transfers.is_compute).all():
         raise SharedLink
     sizes, last = (of(transfers.size_bytes, pair, net) for of in (terms.size, terms.last))
-    releases, framed = Releases(transfers, pair, net, terms), terms.applied(net)
+    framed, releases = terms.applied(net), Releases(transfers, pair, net, terms)
     if terms.windows:
         (framed,) = windowed([framed], latency_s)
     links = _Links(framed)

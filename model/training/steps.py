@@ -24,10 +24,9 @@ from model.arrays import Bools, Floats, Ints
 from model.training.reduction import ReducedIteration
 from model.training.traffic import Dimension
 from model.workload.schedule import WorkSteps
-from model.workload.transfers import dependencies
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import Parts
-from model.workload.transfers.proof import ScheduleError
+from model.workload.transfers.proof import ScheduleError, first_unordered
 
 DIMENSIONS = tuple(Dimension)
 # Stands for no parallel dimension, in an array of dimensions' numbers.
@@ -120,7 +119,7 @@ def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:
     if elsewhere.any():
         step, used = later[elsewhere][0], earlier[elsewhere][0]
         raise ScheduleError(f"step {step} uses the result of step {used}, which is at another rank")
-    unordered = dependencies.first_unordered(transfers, later, earlier)
+    unordered = first_unordered(transfers, later, earlier)
     if unordered is not None:
         raise ScheduleError(f"step {unordered[0]} does not wait for {unordered[1]}, which it uses")
 
@@ -144,7 +143,7 @@ def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
     A step of compute begins before its end by its duration.
     """
     transfers = steps.transfers
-    begin_s, computes = dependencies.begins_s(transfers, end_s), transfers.is_compute
+    begin_s, computes = transfers.begins_s(end_s), transfers.is_compute
     begin_s[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9
     return begin_s
 

@@ -17,12 +17,11 @@ from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import (
     cases_section,
     failures_section,
-    slowdown_in_words,
     timed,
     told_apart,
     work_sections,
 )
-from results.sections.section import Row, Section, human_bytes, range_of
+from results.sections.section import Row, Section, human_bytes, range_of, slowdown_in_words
 from results.store.runs import BASELINE, DEGRADED, DURING, PHASES, RECOVERED, clock_of
 from results.verdicts.verdict import is_timed
 

@@ -1,7 +1,7 @@
 """The sections of a run, from its JSON object."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from results.sections.machine import machine_sections
@@ -15,14 +15,14 @@ from results.sections.section import (
     grouped,
     human_bytes,
     human_seconds,
+    if_timed,
     if_whole,
     number_or_dash,
     requests_section,
-    slower_in_words,
+    slowdown_in_words,
     spread,
     told,
     verdict,
-    without_fabric,
 )
 from results.verdicts.verdict import is_timed, times_count
 
@@ -77,26 +77,21 @@ def work_sections(result: Result) -> Iterator[Section]:
     yield Section("What rail-only costs, against rail-optimized", remarks=told)
 
 
-def _if_timed(cell: Callable[[Result], str]) -> Callable[[Result], str]:
-    """A cell of a time held against others; a dash for a case whose times mean nothing."""
-    return lambda case: cell(case) if is_timed(case) else "-"
-
-
 CASES: Columns = (
     ("bytes", lambda case: human_bytes(case["bytes"])),
     ("measured", if_whole(lambda case: f"{case['measured_s']['median']:.3f} s")),
     ("spread", if_whole(lambda case: spread(case["measured_s"]))),
     ("modeled", lambda case: f"{case['modeled_s']:.3f} s"),
-    ("ratio", _if_timed(lambda case: f"{case['ratio']:.4f}")),
-    ("algbw", _if_timed(lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f"))),
-    ("busbw", _if_timed(lambda case: number_or_dash(case["busbw_gbyte_per_s"], ".1f"))),
+    ("ratio", if_timed(lambda case: f"{case['ratio']:.4f}")),
+    ("algbw", if_timed(lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f"))),
+    ("busbw", if_timed(lambda case: number_or_dash(case["busbw_gbyte_per_s"], ".1f"))),
     ("", verdict),
 )
 SCALES: Columns = (
     ("rates", lambda case: f"/ {case['bandwidth_scale']:g}"),
     ("size", lambda case: f"/ {case['size_scale']:g}"),
     ("emulated", if_whole(lambda case: human_seconds(case["measured_s"]["median"]))),
-    ("real", _if_timed(lambda case: human_seconds(case["real_s"]))),
+    ("real", if_timed(lambda case: human_seconds(case["real_s"]))),
     ("on paper", lambda case: human_seconds(case["on_paper_s"])),
 )
 SCHEDULE: Columns = (
@@ -119,7 +114,7 @@ FAILURES: Columns = (
     ("degraded", if_whole(lambda row: number_or_dash(row["degraded_s"], ".3f"))),
     ("after", lambda row: number_or_dash(row["recovered_s"], ".3f")),
     ("model", lambda row: number_or_dash(row["modeled_degraded_s"], ".3f")),
-    ("ratio", _if_timed(lambda row: number_or_dash(row["ratio"], ".3f"))),
+    ("ratio", if_timed(lambda row: number_or_dash(row["ratio"], ".3f"))),
     ("lost", lambda row: number_or_dash(row["lost_probes_unaffected"], "d")),
     ("", verdict),
 )
@@ -275,11 +270,3 @@ def _interference(job: Result) -> Row:
     times = (f"{job[key]['measured']:.3f} s" for key in ("alone_s", "together_s"))
     ratios = (f"{job['interference'][of]:.3f}" for of in ("measured", "modeled"))
     return job["job"], *times, *ratios, verdict(job)
-
-
-def slowdown_in_words(slowdown: Result) -> str:
-    """Say how much slower rail-only is in a case, measured and modeled."""
-    case, baseline = without_fabric(slowdown["case"]), without_fabric(slowdown["baseline"])
-    against = "" if case == baseline else f", against {baseline.split('/')[1]}"
-    measured, modeled = (slower_in_words(slowdown[of]) for of in ("measured", "modeled"))
-    return f"{case}{against}: {measured} (modeled: {modeled})"

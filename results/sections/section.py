@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from results.verdicts.verdict import is_timed
+
 Result = Mapping[str, Any]
 
 
@@ -121,6 +123,11 @@ def if_whole(cell: Callable[[Result], str]) -> Callable[[Result], str]:
     return lambda judged: "-" if judged.get("incomplete") else cell(judged)
 
 
+def if_timed(cell: Callable[[Result], str]) -> Callable[[Result], str]:
+    """A cell of a time held against others; a dash for a case whose times mean nothing."""
+    return lambda case: cell(case) if is_timed(case) else "-"
+
+
 def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}".format) -> str:
     """Format the least and the largest of some values, or one if they look the same."""
     return " to ".join(dict.fromkeys((shown(min(values)), shown(max(values)))))
@@ -137,6 +144,14 @@ def slower_in_words(slower: float, unit: str = "%") -> str:
     percent = f"{100 * abs(slower):.1f}"
     pace = "slower" if slower > 0 else "faster"
     return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
+
+
+def slowdown_in_words(slowdown: Result) -> str:
+    """Say how much slower rail-only is in a case, measured and modeled."""
+    case, baseline = without_fabric(slowdown["case"]), without_fabric(slowdown["baseline"])
+    against = "" if case == baseline else f", against {baseline.split('/')[1]}"
+    measured, modeled = (slower_in_words(slowdown[of]) for of in ("measured", "modeled"))
+    return f"{case}{against}: {measured} (modeled: {modeled})"
 
 
 def human_bytes(size: float) -> str:

@@ -17,7 +17,6 @@ from model.prediction.network import FIRST_LINK, Network
 from model.training.reduction import Change
 from model.training.steps import IterationSteps, begins_s, exposure_s
 from model.workload.schedule import RequestSteps, Steps
-from model.workload.transfers import dependencies
 from model.workload.transfers.columns import Transfers
 from results.store.records import HIDDEN, OPTIONAL
 from results.verdicts.summary import MeasuredModeled, Summary, summarize
@@ -209,7 +208,7 @@ def contention(
     for record in (record for repeat in complete for record in repeat.records):
         if record.transfer in lasted:
             lasted[record.transfer].append(max(1, record.arrived_ns - record.started_ns))
-    wanted_s = (modeled_s - dependencies.begins_s(transfers, modeled_s))[on_link]
+    wanted_s = (modeled_s - transfers.begins_s(modeled_s))[on_link]
     shares = wanted_s / (np.array([fmean(times) for times in lasted.values()]) / 1e9)
     grain_bytes = np.where(net.by_roce[pair[on_link]], net.roce.mtu, net.segment_bytes)
     return Contention(

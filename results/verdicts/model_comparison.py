@@ -221,7 +221,7 @@ def compare(
 def with_paper(result: CaseResult, on_paper_s: float | None) -> CaseResult:
     """Add the real platform's time on paper, and a note where the emulation hides a part of it."""
     less = 1 - result.real_s / on_paper_s if on_paper_s else 0.0
-    if less <= HIDDEN_PART or not result.times_count:
+    if not result.times_count or less <= HIDDEN_PART:
         return replace(result, on_paper_s=on_paper_s)
     note = (
         f"the platform's time is more than {HIDDEN_PART:.0%} less than on paper: emulated links "

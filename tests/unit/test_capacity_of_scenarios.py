@@ -16,7 +16,6 @@ from model.fabric.spec import COMPARED, GBIT, FabricKind
 from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, Load, Need, switch_ports
 from model.prediction.machine import HopCost, HopKind, Machine
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.dependencies import longest_chain
 from results.render.terminal import print_sections
 from results.sections.section import Section
 from scenarios.format.units import round_down
@@ -162,7 +161,7 @@ def test_auto_dilates_time_for_the_scheduler_the_timers_and_the_agents_and_no_mo
     job, sent = real_task(task, fabric_spec(FabricKind.RAIL_ONLY, *shape)), task.transfers()
     machine = replace(slower(TWO_CORES, factor), timer_p99_s=late_s)
     of_agents_s = len(sent) * machine.transfer_s / 2
-    least_s = max(1.5, longest_chain(sent) * late_s * 100, of_agents_s * 10)
+    least_s = max(1.5, sent.longest_chain * late_s * 100, of_agents_s * 10)
     dilation, _ = least_dilation(job, machine)
     assert least_s <= estimate(job).completion_s * dilation * (1 + 1e-9)
     assert estimate(job).completion_s * dilation <= 1.1 * least_s

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.workload.transfers.columns import Rows, Transfer, Transfers
-from model.workload.transfers.dependencies import begins_s, ends_s, first_unordered, longest_chain
+from model.workload.transfers.proof import first_unordered
 
 
 @st.composite
@@ -34,8 +34,8 @@ def test_a_step_begins_when_all_that_it_waits_for_have_ended(
 ) -> None:
     transfers = Transfers.of(steps)
     lasts_s = [data.draw(st.integers(0, 5)) for _ in steps]
-    end_s = ends_s(transfers, np.array(lasts_s, np.float64)).tolist()
-    begin_s = begins_s(transfers, np.array(end_s)).tolist()
+    end_s = transfers.ends_s(np.array(lasts_s, np.float64)).tolist()
+    begin_s = transfers.begins_s(np.array(end_s)).tolist()
     for step, own_s, begins, ends in zip(steps, lasts_s, begin_s, end_s, strict=True):
         waits = (*step.after, *(() if step.ready is None else (step.ready,)))
         assert begins == max((end_s[earlier] for earlier in waits), default=0)
@@ -64,7 +64,7 @@ def test_the_first_step_that_does_not_wait_for_a_delivery_is_found(data: st.Data
 def test_the_longest_chain_is_counted_in_steps() -> None:
     after = ((), (0,), (0,), (2,), ())
     steps = [Transfer(number, 0, 1, 8, (0,), waits) for number, waits in enumerate(after)]
-    assert longest_chain(Transfers.of(steps)) == 3
+    assert Transfers.of(steps).longest_chain == 3
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1), st.data())

@@ -20,7 +20,6 @@ from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
-from model.workload.transfers.dependencies import longest_chain
 from scenarios.planning.plan import estimate, heaviest, real_task
 from tests.unit.fabrics import accepts, assume_accepted, topologies
 from tests.unit.fabrics import spec as fabric_spec
@@ -125,7 +124,7 @@ def test_the_formulas_count_transfers_and_steps(
     grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1, slices=ALGORITHMS[algorithm].slices)
     closed_form = ALGORITHMS[algorithm].closed_form
     assert len(sent) == closed_form.transfers(grid)
-    assert longest_chain(sent) == closed_form.steps(grid)
+    assert sent.longest_chain == closed_form.steps(grid)
 
 
 def test_an_algorithm_without_its_formulas_cannot_be_entered() -> None:

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from itertools import permutations
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.cases.case import dropped
+from execution.cases.observer import dropped
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
 from model.fabric.topology import Gpu, LinkKind
@@ -210,7 +212,9 @@ def test_drops_of_a_broken_link_are_meant_where_an_optical_switch_has_moved_it()
     assert lost.name not in later.health.failed
     names = home.topology.link_by_name
     counters = {name: Counters(0, 0, 0, 0, 5 if name == lost.name else 1) for name in names}
-    counted = dropped(Reading(counters, (0, 0)), later, names)
+    before = {name: Counters(0, 0, 0, 0, 0) for name in names}
+    fabric: Any = SimpleNamespace(placement=later, bed=SimpleNamespace(topology=home.topology))
+    counted = dropped(fabric, Reading(before, (0, 0)), Reading(counters, (0, 0)))
     assert counted == len(names) - len(home.topology.links_of("d0g1"))
 
 

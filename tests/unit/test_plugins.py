@@ -23,7 +23,6 @@ from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.sweep import Point
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.dependencies import longest_chain
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.fabrics import spec
@@ -105,7 +104,7 @@ def test_the_example_is_proved_and_its_closed_form_holds(
     topology, schedule = build_topology(fabric), SizedCollective(*NAMED, shape, 40_000_000).steps()
     rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
     grid, form = Grid(shape[1], shape[0], *rates), ALGORITHMS[NAMED].closed_form
-    assert longest_chain(schedule.transfers) == form.steps(grid)
+    assert schedule.transfers.longest_chain == form.steps(grid)
     assert len(schedule.transfers) == form.transfers(grid)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}

@@ -22,7 +22,6 @@ from model.fabric.shaping import (
     SEGMENT_PACKETS,
     SWITCH_BURST_BYTES,
     Shaper,
-    framed_bytes,
     segment_bytes,
     wire_bytes,
 )
@@ -41,6 +40,7 @@ from model.prediction.network import (
     ALL,
     PathClass,
     Terms,
+    framed_bytes,
     healthy_network,
     sums,
 )

@@ -19,12 +19,12 @@ from model.workload.schedule import Schedule
 from model.workload.transfers import proof
 from model.workload.transfers.collective import ROOT, Collective, demand_of
 from model.workload.transfers.columns import Transfer, Transfers
-from model.workload.transfers.dependencies import ends_s
 from model.workload.transfers.lanes import ELEMENT_BYTES
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
-from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
+from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.algorithms.reductions import rail_rings, whole_ring
 from traffic_gen.workloads.sized_collective import Peers, SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
@@ -83,7 +83,7 @@ def test_a_gpu_exchanges_with_so_many_partners_at_once(
     """Each transfer takes one second here: those of a second are at once."""
     task = SizedCollective(*DIRECT, (domains, domain_size), 10_000, peers=peers)
     sent = task.steps().transfers
-    seconds = ends_s(sent, np.ones(len(sent)))
+    seconds = sent.ends_s(np.ones(len(sent)))
     crosses = sent.source // domain_size != sent.destination // domain_size
     for ranks, is_own in itertools.product((sent.source, sent.destination), (crosses, ~crosses)):
         at_once = Counter(zip(ranks[is_own], seconds[is_own], strict=True)).values()

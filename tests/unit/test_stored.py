@@ -23,6 +23,7 @@ from execution.cases.progress import SILENT
 from execution.run import environment, recording_early_end
 from linux.files import user_files
 from model.errors import EXIT_INTERRUPTED, EmulationError, InputError, Interrupted
+from model.fabric.spec import Datapath
 from model.sweep import CLOCK_VARIABLE
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
@@ -511,7 +512,9 @@ def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_a_run_records_the_version_of_its_program() -> None:
-    assert re.fullmatch(r"[0-9a-f]{12}", environment("process", "user")["railbed"])
+    assert re.fullmatch(
+        r"[0-9a-f]{12}", environment(ProxyKind.PROCESS, Datapath.USER_SPACE)["railbed"]
+    )
 
 
 def test_a_folder_that_may_not_be_read_hides_no_run(

@@ -29,8 +29,9 @@ from scenarios.planning.on_paper import work_on_paper
 from tests.unit.fabrics import spec, with_hb_leaves
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.workloads.algorithms.all_to_all import Preset, Skew
-from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
+from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.algorithms.reductions import rail_rings, whole_ring
 from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -406,12 +406,12 @@ def programs_of(
     grid = spec.job_grid
     buffers = {by_nic: spec.send_buffer_bytes(by_nic=by_nic) for by_nic in (False, True)}
     for rank, program in built.items():
-        program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))
         if spec.transport is Transport.ROCE:
             program["roce"] = _queue_pairs(rank, program, addresses, spec)
         program["peers"] = {
             peer: (there, buffers[is_by_nic(there)]) for peer, there in program["peers"].items()
         }
+        program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))
         if demand is not None:
             program["check"] = _data_check(demand, rank)
     return built

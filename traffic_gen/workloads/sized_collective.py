@@ -124,9 +124,8 @@ class SizedCollective(Task):
 
     @property
     def chunk_slices(self) -> int:
-        """The number of slices of each chunk: `slices`, if the algorithm is pipelined."""
-        asked = self.slices if self.how.is_pipelined else None
-        return self.how.slices if asked is None else asked
+        """The number of slices of each chunk."""
+        return self.slices or self.how.slices
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -190,15 +189,16 @@ class SizedCollective(Task):
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
         """Build and prove the schedule; a collective does not compute, so it has no seconds."""
         transfers, cuts = self.transfers(size_scale), self._cuts(size_scale)
+        size_bytes, members = self.emulated_bytes(size_scale), self.members
         demands = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
         return Schedule(
             collective=self.collective,
             algorithm=self.algorithm,
             gpus=self.job_grid.gpus,
-            size_bytes=self.emulated_bytes(size_scale),
+            size_bytes=size_bytes,
             demand=Demand.joined(demands, [np.array(group.ranks) for group, _ in cuts]),
             transfers=transfers,
-            members=self.members,
+            members=members,
             variant=self.variant,
         )
 

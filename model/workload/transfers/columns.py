@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from model.arrays import Bools, Ints
+from model.arrays import Bools, Floats, Ints
 
 # Stands for no transfer, in an array of transfers' numbers.
 NONE = -1
@@ -297,6 +297,30 @@ class Transfers(Sequence[Transfer]):
         placed = waits.picked(order)
         bounds = starts_of(np.bincount(levels))
         return Levels(order, bounds, Rows(place[placed.values], placed.starts))
+
+    @property
+    def longest_chain(self) -> int:
+        """The length of the longest chain of dependent steps."""
+        return len(self.levels.bounds) - 1
+
+    def ends_s(self, lasts_s: Floats) -> Floats:
+        """Return the end of each step that lasts `lasts_s`, and begins when those in `waits` end.
+
+        Seconds since the start.
+        """
+        levels, end_s = self.levels, np.empty(len(self))
+        values, starts, ends = levels.waits.values, levels.waits.starts, lasts_s[levels.order]
+        for first, end in pairwise(levels.bounds[1:].tolist()):
+            begin, rows = starts[first], starts[first:end]
+            ends[first:end] += np.maximum.reduceat(ends[values[begin : starts[end]]], rows - begin)
+        end_s[levels.order] = ends
+        return end_s
+
+    def begins_s(self, end_s: Floats) -> Floats:
+        """Return the earliest begin of each step: the end of its last dependency, or 0."""
+        begin_s = np.zeros(len(self))
+        np.maximum.at(begin_s, self.waits.row, end_s[self.waits.values])
+        return begin_s
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers, but for lanes and processors of no use."""

@@ -143,6 +143,11 @@ def _chunks(build: Builder, sources: Ints, destinations: Ints, phase: int, numbe
     return (pairs * build.phases + phase) * build.slices + number
 
 
+def _domain_ranks(build: Builder, ranks: Ints) -> Ints:
+    """Return a row for each rank: all ranks of its domain."""
+    return (ranks - ranks % build.domain_size)[:, None] + build.rails
+
+
 def two_step_all_to_all(build: Builder) -> None:
     """Send within the HB domain to the peer on the destination's rail, then along that rail.
 
@@ -162,7 +167,7 @@ def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None
         return _chunks(build, own[:, None], build.rail_ranks(peers), phase, number)
 
     def of_domain(own: Ints, to: Ints) -> Ints:
-        return _chunks(build, build.domain_ranks(own), to[:, None], phase, number)
+        return _chunks(build, _domain_ranks(build, own), to[:, None], phase, number)
 
     arrived = within_domains(build, for_rails, ready)
     for domains in range(1, build.domains):
@@ -215,8 +220,8 @@ class Spread:
     def between_domains(self, number: int, sources: Ints, destinations: Ints) -> Ints:
         """Return the chunks that each rank sends along its rail."""
         build = self.build
-        froms = np.repeat(build.domain_ranks(sources), build.domain_size, axis=1)
-        to = np.tile(build.domain_ranks(destinations), build.domain_size)
+        froms = np.repeat(_domain_ranks(build, sources), build.domain_size, axis=1)
+        to = np.tile(_domain_ranks(build, destinations), build.domain_size)
         on_rail = self.rail[number, froms, to] == self._rails_of(sources)
         return self._only(on_rail, froms, to, number)
 

@@ -13,17 +13,7 @@ from model.workload.double_tree import rounds
 from model.workload.transfers.collective import ROOT
 from model.workload.transfers.columns import NONE
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.workloads.algorithms.builder import (
-    Arrivals,
-    Builder,
-    along,
-    around,
-    joined,
-    rail_rings,
-    step_around,
-    whole_ring,
-    within_domains,
-)
+from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined, within_domains
 
 AT_ROOT = np.array([ROOT])
 
@@ -271,3 +261,111 @@ def _handed_in(build: Builder, arrived: Arrivals) -> None:
     """Each GPU of the root's domain sends the root the chunks of its rail, one at a time."""
     for peer in build.rails[1:, None]:
         build.meet(peer, AT_ROOT, build.rail_ranks(peer), channel="hb", after=arrived)
+
+
+def whole_ring(build: Builder) -> Ints:
+    """Return the one ring of all ranks, from rank 0 on; edges between domains stay on one rail.
+
+    A domain's last GPU and the first of the next domain share a rail. This is impossible for an
+    odd number of domains with two rails in common, whose ring crosses rails from the last domain
+    to the first; for domains of several GPUs with one rail in common, which their ring enters on
+    another; and for domains that have no rail in common: their ring has the order of the ranks.
+    """
+    if not len(build.shared_rails):
+        return build.ranks[None, :]
+    ring = _rings(build, 1)
+    from_root: Ints = np.roll(ring, -int(ring[0].argmin()), axis=1)
+    return from_root
+
+
+def rail_rings(build: Builder) -> Ints:
+    """Return a ring of all ranks for each rail on which all domains have a NIC: each on the next.
+
+    Every NIC on these rails sends for one ring and receives for one, as for a channel of NCCL. A
+    ring enters a domain on the rail on which it left the one before, as NCCL's alternating rings do
+    (since version 2.20).
+    """
+    return _rings(build, len(build.nic_ranks))
+
+
+def _rings(build: Builder, count: int) -> Ints:
+    """Return the first rings: through each domain from its entry rail on, to its exit rail last.
+
+    The entry rail of domain d is -d, unless the last domain would have that of the first: a ring
+    never enters two domains in turn on the same one.
+    """
+    shared, number = build.shared_rails, np.arange(count)[:, None]
+    entries = -np.arange(build.domains) % len(shared)
+    if build.domains > 1 and len(shared) > 2 and entries[-1] == 0:
+        entries[-1] = 2  # the domain before has 1
+    exits = np.roll(entries, -1)
+    exits = np.where(exits == entries, entries - 1, exits)
+    domains, position = np.arange(build.domains), build.rails
+    first, last = (shared[(places + number) % len(shared), domains] for places in (entries, exits))
+    skipped = ((last - first) % build.domain_size)[:, :, None]
+    is_last = position == build.domain_size - 1
+    rails = np.where(is_last, skipped, position + (position >= skipped))
+    rings = build.rank(domains[:, None], first[:, :, None] + rails)
+    there: Ints = rings[rings != NONE].reshape(count, build.gpus)
+    return there
+
+
+def around(
+    build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool, number: int = 0
+) -> Arrivals:
+    """Add a ReduceScatter (`reduce`) or AllGather on each ring, of one chunk of each rank's shard.
+
+    `rings` has a row of ranks for each ring, which share no rank. In the end, each rank has the
+    sum of its chunk, or all ranks' chunks. `ready` has the transfers that each rank must have
+    received before it starts. Return the transfers whose arrival ends each rank's part.
+    """
+    arrived, everything = ready, [ready]
+    for step in range(rings.shape[1] - 1):
+        arrived = step_around(build, rings, step, channel, arrived, number, reduce)
+        everything.append(arrived)
+    return arrived if reduce else joined(*everything)
+
+
+def step_around(
+    build: Builder, rings: Ints, step: int, channel: str, after: Arrivals, number: int, reduce: bool
+) -> Arrivals:
+    """Add one of the n-1 steps of `around`: position i sends shard i - step - `reduce` on."""
+    shards = np.roll(rings, step + reduce, axis=1).ravel()
+    return build.send(
+        rings.ravel(),
+        np.roll(rings, -1, axis=1).ravel(),
+        build.parts(shards, number)[:, None],
+        channel=channel,
+        after=after,
+        reduce=reduce,
+    )
+
+
+def along(
+    build: Builder,
+    chains: Ints,
+    chunks: Ints,
+    channel: str,
+    ready: Arrivals,
+    *,
+    reduce: bool = False,
+) -> Arrivals:
+    """Send chunk after chunk from the first rank of each chain to the last; return all arrivals.
+
+    `chains` has a row of ranks for each chain, `chunks` a row of its chunks. In a step, each rank
+    sends the chunk after the one that it sent in the step before. With `reduce`, each adds its own.
+    """
+    last, count = chains.shape[1] - 1, chunks.shape[1]
+    arrived, everything = ready, [build.nothing()]
+    for step in range(last + count - 1):
+        places = np.arange(max(0, step - count + 1), min(last, step + 1))
+        arrived = build.send(
+            chains[:, places].ravel(),
+            chains[:, places + 1].ravel(),
+            chunks[:, step - places].reshape(-1, 1),
+            channel=channel,
+            after=joined(arrived, ready),
+            reduce=reduce,
+        )
+        everything.append(arrived)
+    return joined(*everything)
