@@ -7,7 +7,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 
-from model.fabric.job_grid import JobGrid, Shape
+from model.fabric.job_grid import JobGrid
 from model.job.communicators import LONGEST_LABEL
 from model.workload.schedule import Steps, fingerprint
 from model.workload.transfers.columns import Transfers, starts_of
@@ -28,11 +28,6 @@ class Partition:
 
     domains: Span
     rails: Span
-
-    @property
-    def shape(self) -> Shape:
-        """Number of domains, and of GPUs in each."""
-        return self.domains[1] - self.domains[0] + 1, self.rails[1] - self.rails[0] + 1
 
     def ranks(self, grid: JobGrid) -> tuple[int, ...]:
         """Return the ranks of its GPUs in a grid, in their order."""

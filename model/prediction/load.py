@@ -76,16 +76,15 @@ class Profile:
     """Bytes that each kind of hop carries over an execution, in slices of equal length.
 
     `size_bytes` is keyed by kind of hop and kind of flows, as packets are larger at higher rates.
-    `steps` is the length of the longest chain of dependent transfers. An `exact` profile has the
-    times of a prediction. Segments have at most `grain_packets`. `contention` is how often flows
-    would fill a link at once, if none shared it: the most of all links.
+    `steps` is the length of the longest chain of dependent transfers. Segments have at most
+    `grain_packets`. `contention` is how often flows would fill a link at once, if none shared it:
+    the most of all links.
     """
 
     completion_s: float
     size_bytes: Mapping[tuple[HopKind, Flows], tuple[float, ...]]
     transfers: tuple[float, ...]
     steps: int
-    exact: bool
     grain_packets: int = SEGMENT_PACKETS
     contention: float = 1.0
 
@@ -152,11 +151,10 @@ def profile(
     """
     begin_s, end_s = alone_s = _spans_s(transfers, pair, net)
     steps = transfers.longest_chain
-    exact = arrival_s is not None
-    if exact:
+    if arrival_s is not None:
         end_s = np.array(arrival_s)
         begin_s = transfers.begins_s(end_s)
-    completion_s = max(SHORTEST_S if exact else 0.0, float(end_s.max()))
+    completion_s = max(0.0 if arrival_s is None else SHORTEST_S, float(end_s.max()))
     begin, end = begin_s * (SLICES / completion_s), end_s * (SLICES / completion_s)
     sizes = net.wire_bytes(transfers.size_bytes, pair)
     size_bytes = {}
@@ -170,7 +168,6 @@ def profile(
         size_bytes,
         transfers=_spread(np.ones(len(transfers)), begin, end),
         steps=steps,
-        exact=exact,
         grain_packets=topology.spec.grain_packets,
         contention=_contention(*alone_s, pair, net),
     )

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from model.fabric.health import Health
 from model.fabric.topology import Link, LinkKind, Topology
@@ -90,10 +91,7 @@ class _Draining:
         """
         gpus = self._topology.job_gpus
         before, after = (
-            [
-                routing.path_if_any(*pair) is not None
-                for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True)
-            ]
+            [routing.path_if_any(*pair) is not None for pair in pairwise((*gpus, gpus[0]))]
             for broken in (self._broken, self._broken | drained)
             for routing in [Routing(self._topology, Health(broken))]
         )

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import SpineSelection
@@ -421,7 +422,7 @@ def require_connected(topology: Topology, health: Health, job: Sequence[Gpu] = (
     Links fail in both directions, so a path from each GPU to the next one is enough.
     """
     routing, gpus = Routing(topology, health), tuple(job or topology.job_gpus)
-    for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True):
+    for pair in pairwise((*gpus, gpus[0])):
         routing.path(*pair)
 
 

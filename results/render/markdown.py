@@ -5,12 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from results.sections.section import Section
 
 
-def markdown(section: Section, picture: str = "") -> Iterator[str]:
-    """Yield the lines of a section; `picture` is the address of a drawing of it."""
+def markdown(section: Section) -> Iterator[str]:
+    """Yield the lines of a section."""
     if section.title:
         yield from (f"## {section.title}", "")
-    if picture:
-        yield from (f"![{section.title}]({picture})", "")
     if section.text:
         yield from (section.text, "")
     if section.rows:

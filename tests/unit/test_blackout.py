@@ -222,8 +222,8 @@ def test_an_example_in_numbers() -> None:
     quick = 100_000
     probes = record([quick, None, None, quick, quick, None])
     assert blackouts(probes) == [
-        Blackout("a>b", begin_ns=2_000_000, end_ns=4_100_000, lost=2),
-        Blackout("a>b", begin_ns=6_000_000, end_ns=None, lost=1),
+        Blackout(begin_ns=2_000_000, end_ns=4_100_000, lost=2),
+        Blackout(begin_ns=6_000_000, end_ns=None, lost=1),
     ]
     assert blackouts(probes)[0].duration_ms == 2.1
 

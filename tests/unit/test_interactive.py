@@ -51,8 +51,8 @@ def blackouts(longest_ms: float | None) -> dict[str, Blackout | None]:
     if longest_ms is None:
         return {}
     end_ns = None if longest_ms == inf else BEGUN_NS + round(longest_ms * 1e6)
-    shorter = Blackout("b", BEGUN_NS, BEGUN_NS + 1, 1)
-    return {"a": None, "b": shorter, "c": Blackout("c", BEGUN_NS, end_ns, 9)}
+    shorter = Blackout(BEGUN_NS, BEGUN_NS + 1, 1)
+    return {"a": None, "b": shorter, "c": Blackout(BEGUN_NS, end_ns, 9)}
 
 
 @pytest.fixture

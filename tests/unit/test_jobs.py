@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ Two = tuple[Partition, Partition]
 def test_partitions_overlap_if_a_gpu_is_in_both(one: Partition, other: Partition) -> None:
     assert one.is_within(GRID)
     assert one.overlaps(other) == bool({*one.ranks(GRID)} & {*other.ranks(GRID)})
-    assert len(one.ranks(GRID)) == one.shape[0] * one.shape[1]
+    assert len(one.ranks(GRID)) == prod(one.of(GRID).shape)
 
 
 def hops_within(routing: Routing, partition: Partition) -> set[Hop]:
@@ -120,16 +121,17 @@ def test_partitions_on_common_rails_share_uplinks_of_too_few_spines() -> None:
 @st.composite
 def jobs_apart(draw: st.DrawFn) -> tuple[PlacedSteps, PlacedSteps]:
     """Two collectives on partitions of two GPUs or more."""
-    two = draw(APART.filter(lambda two: (1, 1) not in (two[0].shape, two[1].shape)))
+    two = draw(APART.filter(lambda two: (1, 1) not in [one.of(GRID).shape for one in two]))
     return placed(draw, two[0]), placed(draw, two[1])
 
 
 def placed(draw: st.DrawFn, partition: Partition) -> PlacedSteps:
-    possible = [named for named in ALGORITHMS if accepts(named, *partition.shape)]
+    shape = partition.of(GRID).shape
+    possible = [named for named in ALGORITHMS if accepts(named, *shape)]
     named = draw(st.sampled_from(possible))
     size = draw(st.sampled_from((1000, 500_000)))
     name = "-".join((*named, *map(str, partition.ranks(GRID))))
-    return PlacedSteps(name, partition, SizedCollective(*named, partition.shape, size).steps())
+    return PlacedSteps(name, partition, SizedCollective(*named, shape, size).steps())
 
 
 def together(*jobs: PlacedSteps) -> ConcurrentJobs:

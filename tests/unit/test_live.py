@@ -190,7 +190,7 @@ def test_the_page_gets_the_blackout_of_each_probed_pair(
 
 def test_what_the_page_gets_of_a_fault_is_told_in_one_write() -> None:
     pairs = {
-        f"d{n}g100>d{n}g101": Blackout("", BEGUN_NS, BEGUN_NS + 10**13, 1) for n in range(100, 108)
+        f"d{n}g100>d{n}g101": Blackout(BEGUN_NS, BEGUN_NS + 10**13, 1) for n in range(100, 108)
     }
     fault = Fault(Component.NIC_LINK, FaultMode.BLACKHOLE_ONE_WAY, "d100g100--rail100")
     message = blackout_message(FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, pairs))

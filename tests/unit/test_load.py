@@ -162,7 +162,7 @@ def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
 def test_what_a_slice_alone_carries_is_spread_over_the_window(place: int, width: int) -> None:
     """A slice is a second here; a window has one at least, and no more than all."""
     parts = (0.0,) * place + (1.0,) + (0.0,) * (399 - place)
-    found = Profile(400.0, {(HopKind.SWITCH, Flows(1e6)): parts}, parts, 1, exact=False)
+    found = Profile(400.0, {(HopKind.SWITCH, Flows(1e6)): parts}, parts, 1)
     busiest = found.busiest(float(width), lambda load: load.transfers)
     assert busiest.transfers == pytest.approx(1 / min(400, max(1, width)))
     assert busiest.size_bytes[HopKind.SWITCH] == pytest.approx(busiest.transfers)

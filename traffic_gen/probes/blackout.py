@@ -37,7 +37,6 @@ class Blackout:
     them arrived; `None` if there is no such probe.
     """
 
-    pair: str
     begin_ns: int
     end_ns: int | None
     lost: int
@@ -78,7 +77,7 @@ def blackouts(record: PairRecord) -> list[Blackout]:
         if is_lost:
             numbers = list(run)
             begin_ns, end_ns = record.sent_ns[numbers[0]], record.arrived_ns.get(numbers[-1] + 1)
-            lost.append(Blackout(record.name, begin_ns, end_ns, len(numbers)))
+            lost.append(Blackout(begin_ns, end_ns, len(numbers)))
     return lost
 
 

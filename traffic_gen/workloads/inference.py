@@ -49,7 +49,7 @@ class RequestLoad(Task):
 
     `algorithm` is the name of the model that is served, `token_bytes` the KV cache of a token in
     `shards` that differ; where the `tensor` GPUs of a replica are more, several have the same.
-    `remarks` are on the model's own file.
+    `left_out` are remarks on the model's own file.
     """
 
     key = "inference"
@@ -60,12 +60,7 @@ class RequestLoad(Task):
     shards: int
     domains: int
     domain_size: int
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """What is left out of the model."""
-        return self.remarks
+    left_out: tuple[str, ...] = ()
 
     @property
     def size_name(self) -> str:

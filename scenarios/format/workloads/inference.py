@@ -119,5 +119,5 @@ class InferenceWorkload(Work):
             shards=1 if model.latent else min(tensor, model.key_value_heads or model.heads),
             domains=grid.domains,
             domain_size=grid.size,
-            remarks=tuple(model_remarks(path)),
+            left_out=tuple(model_remarks(path)),
         )
