@@ -129,13 +129,19 @@ def _unserved(entry: FaultEntry, file: ScenarioFile) -> Iterator[tuple[str, ...]
         what = f"cannot be modeled of a {entry.what}: a flow may end on both ports of a NIC"
         yield "what", what, "use nic_ports: 1, or leave out spray and split_data"
     if strategy in WITHOUT_MOVE and entry.what in _LOST_GPU:
-        others = (one for one, serves in SERVED_COMPONENTS.items() if entry.what in serves)
         what = f"loss of a {entry.what} needs a replacement; job.strategy is {strategy}"
-        yield "what", what, f"use one of {', '.join(others)}"
+        yield "what", what, _serving(entry.what)
     is_over = entry.for_ is not None or entry.how is FaultMode.FLAP
     if is_over and strategy is not RecoveryStrategy.REROUTE and not _is_of_controllers(file):
         what = f"needs job.strategy reroute: with {strategy}, faults are permanent"
         yield "how" if entry.for_ is None else "for", what
+
+
+def _serving(component: Component) -> str:
+    """Return a hint: the recovery strategies that serve the loss of a component."""
+    staying = () if component in _LOST_GPU else WITHOUT_MOVE
+    moving = (one for one, serves in SERVED_COMPONENTS.items() if component in serves)
+    return f"use {', '.join((*staying, *moving))}"
 
 
 def _is_over(kill: FaultEntry, entry: FaultEntry) -> bool:
@@ -164,7 +170,7 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
     issues: list[Issue] = []
     for number, entry in enumerate(file.faults):
         known = components(topology, entry.what)
-        issues += _missing(number, entry, spec, known)
+        issues += _missing(number, entry, topology, known)
         if not issues:
             targets = entry.where or known[:1]
             if entry.random is not None:
@@ -206,10 +212,13 @@ def rate_problem(topology: Topology, fault: Fault) -> str:
 
 
 def _missing(
-    number: int, entry: FaultEntry, spec: FabricSpec, known: tuple[str, ...]
+    number: int, entry: FaultEntry, topology: Topology, known: tuple[str, ...]
 ) -> Iterator[Issue]:
+    spec = topology.spec
     if not known:
-        yield Issue(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
+        others = ", ".join(other for other in Component if components(topology, other))
+        what = f"a {spec.kind} fabric of this shape has none"
+        yield Issue(("faults", number, "what"), what, f"it has {others}")
         return
     places = set(known)
     unknown = [name for name in entry.where or () if name not in places]
@@ -252,11 +261,15 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         return
     count = sum(entry.random or len(entry.where or (entry.what,)) for entry in file.faults)
     if count != 1:
-        yield Issue(("job", "strategy"), f"needs exactly one broken component, got {count}")
+        what, hint = f"needs exactly one broken component, got {count}", "break one"
+        if not {entry.what for entry in file.faults} & {*_LOST_GPU}:
+            hint += f", or use {RecoveryStrategy.REROUTE}"
+        yield Issue(("job", "strategy"), what, hint)
         return
-    if (wanted := SERVED_COMPONENTS.get(job.strategy)) and file.faults[0].what not in wanted:
-        needed = " or ".join(wanted)
-        yield Issue(("job", "strategy"), f"needs a fault of a {needed}, got {file.faults[0].what}")
+    broken = file.faults[0].what
+    if (wanted := SERVED_COMPONENTS.get(job.strategy)) and broken not in wanted:
+        what = f"needs a fault of a {' or '.join(wanted)}, got {broken}"
+        yield Issue(("job", "strategy"), what, _serving(broken))
     if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
         yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
     if job.strategy is not RecoveryStrategy.SWAP_GROUP:

@@ -34,6 +34,7 @@ from scenarios.planning.plan import (
     WINDOW_S,
     RealTask,
     change_by_uneven_shares,
+    changes_ports,
     estimate,
     heaviest,
     real_task,
@@ -85,10 +86,13 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
 
 def _why_fine(file: ScenarioFile, machine: Machine | None) -> str:
     """Say why flows must share links in a fine grain; empty if they need not."""
-    profiles = [estimate(task) for task in _real_tasks(file, machine, SEGMENT_PACKETS)]
+    tasks = list(_real_tasks(file, machine, SEGMENT_PACKETS))
+    profiles = [estimate(task) for task in tasks]
     if any(profile.is_contended for profile in profiles):
         most = max(profile.contention for profile in profiles)
         return f"flows that could fall out of step would fill a link {most:.3g} times over"
+    if any(changes_ports(real.task, real.spec) for real in tasks):
+        return "with spread: hash, a GPU's next transfer may leave by a port that owes nothing"
     if not file.faults or file.job.strategy not in WITHOUT_MOVE:
         return ""
     # Of each time on the degraded fabric, if the job stays.

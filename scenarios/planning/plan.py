@@ -14,8 +14,9 @@ import numpy as np
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import DEFAULT_DEPTH_S, SEGMENT_PACKETS
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, Spread
 from model.fabric.topology import LinkKind
+from model.fabric.transport import Transport
 from model.faults import Fault, health_under
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.fluid import arrivals_s, predict
@@ -208,6 +209,20 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
         for shares in (None, weight)
     )
     return abs(uneven_s / fair_s - 1)
+
+
+@lru_cache(maxsize=64)
+def changes_ports(task: Task, spec: FabricSpec) -> bool:
+    """Whether a GPU sends some transfers, each whole, by one port of its NIC and some by another.
+
+    A port that is left is in debt for the last segment, and idle; the next transfer does not wait.
+    """
+    if spec.lanes == 1 or spec.nic.spread is not Spread.HASH or spec.transport is Transport.ROCE:
+        return False
+    sent, (domain, _) = spread(task.transfers(), spec), spec.job_grid.places
+    crosses = ~sent.is_compute & (domain[sent.source] != domain[sent.destination])
+    ports = np.unique(np.stack([sent.source, sent.lane])[:, crosses], axis=1)
+    return bool((np.bincount(ports[0]) > 1).any())
 
 
 def machine_section(machine: Machine) -> Section:

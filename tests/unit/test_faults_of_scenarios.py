@@ -81,13 +81,17 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "faults.0.where: the rail-only fabric has no nic-link 'd0g0--rail1'; did you mean",
         ),
         ("[{what: nic-link, random: 17}]", "faults.0.random: the rail-only fabric has only 16"),
-        ("[{what: spine-switch}]", "faults.0.what: a rail-only fabric of this shape has none"),
+        (
+            "[{what: spine-switch}]",
+            "faults.0.what: a rail-only fabric of this shape has none (it has nic-link, "
+            "rail-switch, hb-link, hb-switch, gpu, domain, controller)",
+        ),
         ("[{what: nic-link, fro: 1}]", "faults.0.fro: unknown key 'fro' (did you mean 'for'?)"),
         (
             "[{what: gpu}]",
             "faults.0.what: loss of a gpu needs a replacement",
         ),
-        ("[{what: domain}]", "job.strategy is reroute (use one of spare-domain)"),
+        ("[{what: domain}]", "job.strategy is reroute (use spare-domain)"),
         (
             "[{what: nic-link}, {what: hb-link}]",
             "faults: on the rail-only fabric d0g0 has no path to d0g1",
@@ -201,7 +205,20 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "[{what: gpu}]",
             "{strategy: spare-rail-switch}",
             "spare_rail_switches: 1",
-            "job.strategy: needs a fault of a rail-switch, got gpu",
+            "job.strategy: needs a fault of a rail-switch, got gpu "
+            "(use spare-domain, spare-gpu, remote-gpu, swap-group)",
+        ),
+        (
+            "[{what: nic-link}]",
+            "{strategy: spare-gpu}",
+            "spare_gpus: 1",
+            "got nic-link (use reroute, abort-and-restart)",
+        ),
+        (
+            "[{what: nic-link, random: 2}]",
+            "{strategy: abort-and-restart}",
+            "",
+            "needs exactly one broken component, got 2 (break one, or use reroute)",
         ),
         (
             "[{what: gpu}, {what: nic-link}]",
@@ -219,7 +236,7 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "[{what: gpu, random: 3}]",
             "{strategy: spare-domain}",
             "spare_domains: 1",
-            "job.strategy: needs exactly one broken component, got 3",
+            "job.strategy: needs exactly one broken component, got 3 (break one)",
         ),
         (
             "[{what: nic-link, for: 1}]",

@@ -226,3 +226,22 @@ def test_a_fault_of_an_iteration_that_also_computes_asks_for_a_fine_grain() -> N
     fault = "faults=[{what: nic-link, where: [d0g0--rail0]}]"
     rail_only = "fabric.kinds=rail-only", "fabric.grain=auto"
     assert grain_of("training-iteration", fault, *rail_only) == FINE_PACKETS
+
+
+TWO_PORTS = "fabric.nic_ports=2", "faults=[]"
+
+
+@pytest.mark.parametrize(
+    ("workload", "keys", "packets"),
+    [
+        (DIRECT, ("fabric.spread=hash",), FINE_PACKETS),
+        (DIRECT, ("fabric.spread=hash", "fabric.transport=roce"), SEGMENT_PACKETS),
+        (DIRECT, (), SEGMENT_PACKETS),
+        # Along the rails, a GPU sends to one other GPU alone, so by one port.
+        (DIRECT[3:], ("fabric.spread=hash",), SEGMENT_PACKETS),
+    ],
+)
+def test_transfers_that_change_ports_get_a_fine_grain(
+    workload: tuple[str, ...], keys: tuple[str, ...], packets: int
+) -> None:
+    assert grain_of("nic-link-down", *workload, *TWO_PORTS, *keys) == packets
