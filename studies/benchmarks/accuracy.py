@@ -66,10 +66,15 @@ def _at_depth(share: float, depth_ms: int, name: str) -> Point:
     return Point(name, (depth,), share, {"asked": share, "depth_ms": depth_ms}, fits=False)
 
 
+def _workloads() -> range:
+    """Return the numbers of the workloads of `collectives`."""
+    plain = load(LIBRARY / "collectives.yaml")
+    return range(len(plain.cases) // len(plain.fabrics))
+
+
 def _collectives(size: str, size_scale: str, /, *changes: str, **facts: str) -> Point:
-    plain, keys = load(LIBRARY / "collectives.yaml"), {"size": size, "size_scale": size_scale}
-    workloads = range(len(plain.cases) // len(plain.fabrics))
-    sizes = (f"workloads.{number}.{key}={keys[key]}" for number in workloads for key in keys)
+    keys = {"size": size, "size_scale": size_scale}
+    sizes = (f"workloads.{number}.{key}={keys[key]}" for number in _workloads() for key in keys)
     return Point("collectives", (*sizes, *changes), facts=facts)
 
 
