@@ -206,7 +206,7 @@ def _case_issues(
         too_large += _size_issues(place, case.name, case.task, case.size_scale)
     too_large = too_large or list(_checked_issues(file, cases))
     yield from too_large or _generator_load_issues(specs, cases)
-    if machine is not None and not file.allow_overload:
+    if not file.allow_overload:
         yield from admission_issues(file, specs, cases, machine)
 
 

@@ -17,6 +17,9 @@ from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, re
 from scenarios.scenario import Case, Specs
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
+# Lateness of a timer on a machine that was not measured: the kernel's slack (prctl(2),
+# PR_SET_TIMERSLACK).
+TIMER_SLACK_S = 50e-6
 # Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
 SLOWEST_PATH_S = 0.01
 # Estimates assume that no flows share a link. Where flows do, as on the last edge of a ring that
@@ -29,10 +32,13 @@ ORDER_MARGIN = 1.01
 
 
 def admission_issues(
-    file: ScenarioFile, specs: Specs, cases: Sequence[Case], machine: Machine
+    file: ScenarioFile, specs: Specs, cases: Sequence[Case], machine: Machine | None
 ) -> list[Issue]:
-    """Issues of rates and steps that this machine cannot carry."""
-    issues = list(_rate_issues(file, specs, cases, machine))
+    """Issues of rates and steps that this machine cannot carry; if it was not measured, of steps.
+
+    Steps are then held against the least lateness of timers.
+    """
+    issues = [] if machine is None else list(_rate_issues(file, specs, cases, machine))
     for case in () if issues else cases:
         issues += _step_issues(file, case, specs[case.kind], machine)
     return issues
@@ -75,16 +81,16 @@ def _worst(specs: Specs, cases: Sequence[Case], machine: Machine) -> tuple[Case,
 
 
 def _step_issues(
-    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine
+    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine | None
 ) -> Iterator[Issue]:
     """Yield an issue if transfers are too many for the agents, or steps too short for timers.
 
     Late timers do not matter where times are not judged: data is checked, or packets are crafted.
     """
     profile = estimate_of(case, spec)
-    agents = sum(profile.transfers) * machine.transfer_s / machine.key.cores / profile.completion_s
-    limit, late_s = file.expect.ratio_limit, machine.timer_median_s
-    step_s = profile.completion_s / profile.steps
+    agents_s = sum(profile.transfers) * machine.transfer_s / machine.key.cores if machine else 0.0
+    agents, step_s = agents_s / profile.completion_s, profile.completion_s / profile.steps
+    limit, late_s = file.expect.ratio_limit, machine.timer_median_s if machine else TIMER_SLACK_S
     is_judged = case.generator.is_timed and not file.check_data
     longer = max(agents, late_s / step_s / limit if is_judged else 0)
     if longer <= 1:
@@ -93,7 +99,7 @@ def _step_issues(
         what = f"the agents of {case.name} would need {agents:.4g} times this machine's cores"
         yield _too_fast(file, case, spec, machine, what, longer)
         return
-    late = f"timers here are late by {human_seconds(late_s)}"
+    late = f"timers {'here ' if machine else ''}are late by {human_seconds(late_s)}"
     steps = f"steps of {human_seconds(step_s)}"
     if late_s <= step_s * Expect().ratio_limit:
         least = round_up(late_s / step_s)
@@ -106,7 +112,12 @@ def _step_issues(
 
 
 def _too_fast(
-    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine, what: str, longer: float
+    file: ScenarioFile,
+    case: Case,
+    spec: FabricSpec,
+    machine: Machine | None,
+    what: str,
+    longer: float,
 ) -> Issue:
     """Return the issue of a case that must take `longer` times as long, with what makes it."""
     scale, (dilation, _) = spec.bandwidth_scale, least_dilation(real_task(case.task, spec), machine)
@@ -121,7 +132,7 @@ def _too_fast(
         hint = f"use {scale if by_time else 1:.12g}, which sends all of its data"
     elif dilation > scale:
         least = round_up(whole * dilation / scale)
-        hint = f"even all of its {whole:.12g} bytes are too few: send {least:.12g} B or more"
+        hint = f"even all of it, {whole:.12g} B, is too little: send {least:.12g} B or more"
     return Issue(("workloads", case.workload, key), what, hint)
 
 

@@ -218,7 +218,7 @@ def test_the_scale_that_a_refusal_names_is_accepted(
     text = OWN.replace("10 Gbit/s", nic_rate).replace("20000", f"{scale:g}")
     (said,) = {problem.partition(bound)[2].rstrip(")") for problem in problems(file, text)}
     named = text.replace(f"bandwidth_scale: {scale:g}", f"bandwidth_scale: {said}")
-    file.write_text(named)
+    file.write_text(f"{named}allow_overload: true\n")
     assert load(file).fabrics[0].bandwidth_scale == float(said)
 
 

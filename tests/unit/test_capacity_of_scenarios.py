@@ -273,6 +273,14 @@ def test_steps_that_are_too_short_are_refused_and_the_hint_works(scale: int, rea
     load(QUICKSTART, [f"workloads.1.size_scale={better}"], TWO_CORES)
 
 
+def test_steps_shorter_than_the_kernels_slack_allows_are_refused_without_a_measurement() -> None:
+    tiny = ["workloads.1.size=64 kB", "workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
+    with pytest.raises(InputError, match=r"steps of .*: timers are late by 50 µs"):
+        load(QUICKSTART, tiny)
+    for spared in ("check_data=true", "allow_overload=true"):
+        assert load(QUICKSTART, [*tiny, spared])
+
+
 def test_steps_may_be_short_where_data_is_checked_and_no_time_judged() -> None:
     short = ["workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
     assert "would have steps" in refusal(short)
@@ -345,7 +353,7 @@ def test_data_that_is_too_small_is_refused_with_a_size_that_does(
         path.write_text(f"fabric: {{{keys}}}\nworkloads: [{{{said}}}]\n")
 
     write(1)
-    with pytest.raises(InputError, match=r"even all of its 1 bytes are too few: send") as refused:
+    with pytest.raises(InputError, match=r"even all of it, 1 B, is too little: send") as refused:
         load(path, machine=TWO_CORES)
     write(int(re.search(r"send (\d+) B or more", str(refused.value))[1]))  # type: ignore[index]
     scenario = load(path, machine=TWO_CORES)
@@ -378,7 +386,7 @@ def test_data_that_suffices_for_the_agents_alone_is_too_little(tmp_path: Path) -
         "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 8000}\n"
         "workloads: [{collective: all-reduce, algorithm: ring, size: 100 kB}]\n"
     )
-    with pytest.raises(InputError, match=r"would need 76.44 times .* are too few: send 4900000 B"):
+    with pytest.raises(InputError, match=r"would need 76.44 times .* is too little: send 4900000 B"):
         load(path, ["workloads.0.size_scale=100"], TWO_CORES)
 
 
@@ -431,6 +439,7 @@ def test_automatic_time_dilation_is_the_shortest_execution_allowed(tmp_path: Pat
 def test_the_value_of_an_automatic_size_scale_is_printed() -> None:
     def printed(size: str) -> list[str]:
         changes = ["workloads.1.size_scale=auto", f"workloads.1.size={size}"]
+        changes.append("allow_overload=true")
         return [line for line in notes(load(QUICKSTART, changes)) if line.startswith("size_scale")]
 
     line = "size_scale of rail-only/all-to-all/two-step: auto is"

@@ -167,7 +167,7 @@ def test_a_wrong_one_is_bad_input(tmp_path: Path) -> None:
 
 def test_what_was_measured_with_another_datapath_does_not_count() -> None:
     """The machine profile is too slow for this scale, and was measured in user space."""
-    fast = ["fabric.bandwidth_scale=10"]
+    fast = ["fabric.bandwidth_scale=1000"]
     with pytest.raises(InputError):
         load(QUICKSTART, fast, TWO_CORES)
     other = next(kind for kind in Datapath if kind != TWO_CORES.key.datapath)

@@ -326,7 +326,7 @@ def test_a_fault_before_the_end_is_accepted(file: Path, when: str) -> None:
 
 def test_a_fault_must_begin_in_the_shortest_case(file: Path) -> None:
     loaded(file, "[{what: nic-link}]")
-    short = "{collective: all-reduce, algorithm: hierarchical, size: 40 kB, kinds: rail-optimized}"
+    short = "{collective: all-reduce, algorithm: hierarchical, size: 400 kB, kinds: rail-optimized}"
     more = FABRIC.format(extra="") + f"  - {short}\nfaults: [{{what: nic-link}}]\n"
     file.write_text(more)
     with pytest.raises(InputError) as caught:

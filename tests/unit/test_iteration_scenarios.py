@@ -53,11 +53,11 @@ def problems(file: Path, entry: str, more: str = "") -> list[str]:
 
 def test_an_iteration_is_a_case_on_each_fabric_with_the_same_bytes(file: Path) -> None:
     Path("own.yaml").write_text(OWN)
-    scenario = loaded(file, "{iteration: own.yaml, time_dilation: 5}")
+    scenario = loaded(file, "{iteration: own.yaml, time_dilation: 50}")
     names = [case.name for case in scenario.cases]
     assert names == ["rail-only/iteration/own", "rail-optimized/iteration/own"]
     assert len({case.emulated_bytes for case in scenario.cases}) == 1
-    assert {case.size_scale for case in scenario.cases} == {10000 / 5}
+    assert {case.size_scale for case in scenario.cases} == {10000 / 50}
 
 
 def test_iterations_that_differ_in_degrees_are_named_for_them(file: Path) -> None:

@@ -219,6 +219,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         "{name: trace, domains: 0-1, rails: 1-3, trace: own.goal, placement: rails}",
         "{name: skewed, domains: 2, rails: 2-3, collective: all-to-all, algorithm: direct, "
         "matrix: bytes.txt}",
+        more="allow_overload: true\n",
     )
     case = scenario.cases[3]
     steps = case.schedule(scenario.fabrics[0])

@@ -326,7 +326,8 @@ def test_overrides_take_effect(
 ) -> None:
     place = tmp_path_factory.mktemp("scenario") / "x.yaml"
     place.write_text(GOOD)
-    scenario = load(place, [f"fabric.domains={domains}", f"workloads.0.size_scale={size_scale}"])
+    changes = [f"fabric.domains={domains}", f"workloads.0.size_scale={size_scale}"]
+    scenario = load(place, [*changes, "allow_overload=true"])
     assert {spec.domains for spec in scenario.fabrics} == {domains}
     (case, *_) = scenario.cases
     assert case.task.scaled_bytes(case.size_scale) == round(12_000_000 / size_scale)
@@ -335,7 +336,8 @@ def test_overrides_take_effect(
 def test_check_says_how_many_bytes_are_sent() -> None:
     """Each of 16 GPUs has a slice of at least one element."""
     ring = "workloads=[{collective: all-reduce, algorithm: ring, size: 1 B}]"
-    scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", ring])
+    changes = ["fabric.kinds=rail-only", ring, "allow_overload=true"]
+    scenario = load(LIBRARY / "quickstart.yaml", changes)
     assert "rail-only/all-reduce/ring: 128 bytes" in described(scenario)
 
 

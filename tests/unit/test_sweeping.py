@@ -585,7 +585,7 @@ def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
 ) -> None:
     scenario = tmp_path / "x.yaml"
     scenario.write_text(GOOD)
-    over = ("fabric.bandwidth_scale=20000,30",)
+    over = ("fabric.bandwidth_scale=20000,100",)
     asked = SweepRequest(**{**REQUEST, "scenario": scenario, "over": over})
     again = SweepRequest(**{**REQUEST, "resume": "latest"})
 

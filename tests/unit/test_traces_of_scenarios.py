@@ -166,7 +166,8 @@ def test_what_is_left_out_explains_why_nothing_is_sent(scenario: Path) -> None:
 
 def test_a_part_of_a_byte_is_told(scenario: Path) -> None:
     (scenario.parent / "parts.matrix").write_text("0 1.5M 5.5 7\n" + "1 1 1 1\n" * 3)
-    left_out = load(scenario, ["workloads.0.trace=parts.matrix"]).cases[0].task.left_out
+    changes = ["workloads.0.trace=parts.matrix", "allow_overload=true"]
+    left_out = load(scenario, changes).cases[0].task.left_out
     assert "parts of bytes of 1 number; `size` multiplies fractions" in left_out
 
 
