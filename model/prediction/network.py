@@ -344,7 +344,7 @@ def _network(
     shapers = [epoch.health.shaper(hop) for hop in hops]
     return Network(
         epoch.begin_s,
-        paths[:, (paths != PADDING).any(axis=0)],
+        _packed(paths),
         class_of,
         classes,
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]) * ways,
@@ -381,6 +381,15 @@ def _spread(
             more = _ways(by_pair.directions.hops, spec.ways)[walked] > 1
             spread = np.hstack([spread, np.where(more, walked, PADDING)])
     return spread
+
+
+def _packed(paths: Ints) -> Ints:
+    """Return the rows with their padding last, in as few columns as the longest path has links."""
+    is_link = paths != PADDING
+    lengths = np.count_nonzero(is_link, axis=1)
+    packed = np.full((len(paths), lengths.max(initial=1)), PADDING)
+    packed[np.arange(packed.shape[1]) < lengths[:, None]] = paths[is_link]
+    return packed
 
 
 def _ways(hops: Sequence[Hop], ways: int) -> Floats:

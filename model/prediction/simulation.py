@@ -71,7 +71,7 @@ def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> F
     placeholders for no link.
     """
     passed = np.zeros(len(paths))
-    left = np.arange(len(paths))
+    left = np.flatnonzero(tokens.take(paths.T).min(axis=0) > 0)
     while len(left):
         links = paths[left]
         first = np.full(len(tokens), len(paths))
@@ -96,6 +96,7 @@ class Releases:
 
     def __init__(self, transfers: Transfers, pair: Ints, net: Network, terms: Terms) -> None:
         earlier, later, meets = transfers.dependencies
+        self.missing = transfers.after.lengths + (transfers.ready != NONE)
         # There may be tens of millions.
         by = np.full(len(later), ARRIVAL)
         if terms.confirmations:
@@ -108,13 +109,13 @@ class Releases:
             by[meets] = RENDEZVOUS
         if terms.confirmations and net.window > 1:
             first, last = _windows(transfers, net.window)
+            self.missing += np.bincount(last, minlength=len(transfers))
             earlier, later = np.append(earlier, first), np.append(later, last)
             by = np.append(by, np.full(len(last), CONFIRMATION))
             order = np.argsort(earlier, kind="stable")
             earlier, later, by = earlier[order], later[order], by[order]
         self.earlier, self.later, self._by = earlier, later, by
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
-        self.missing = np.bincount(later, minlength=len(transfers))
 
     def later_s(self, places: Ints, latency_s: Floats) -> Floats:
         """Return the time from the arrival until each of these is released; negative before it.
@@ -259,6 +260,9 @@ class Simulation:
         # Rendezvous released while their pair has no path: they begin once the pair has one.
         self._held = self._waiting[:0]
         self._now_s = 0.0
+        # On paper, links have no buckets: no burst passes at once, and nothing leaves on credit.
+        bursts = any(epoch.burst[FIRST_LINK:].any() for epoch in self._epochs)
+        self._has_buckets = bursts or bool(self._last.any())
         # Buckets that no path has used yet have NaN tokens.
         self._tokens = np.full(max(epoch.links for epoch in self._epochs), np.nan)
         self._least_s = SAME_BYTES / float(epochs[0].rate[FIRST_LINK:].max(initial=LEAST_RATE))
@@ -269,7 +273,7 @@ class Simulation:
     def run(self) -> Floats:
         """Run the simulation; return the arrival times of all transfers in seconds."""
         while len(self._waiting) or len(self._flows) or len(self._held):
-            used = sums(self._paths, self._rate[self._flows], self._net.links)
+            used = self._used()
             self._advance(self._next_moment(used), used)
             self._finish()
             while self._epochs and self._epochs[0].begin_s <= self._now_s + self._same_s:
@@ -277,6 +281,12 @@ class Simulation:
             self._start()
             self._share()
         return self._moment_s
+
+    def _used(self) -> Floats:
+        """Return the bytes/s that flows take from each bucket."""
+        if not self._has_buckets:
+            return np.zeros(0)
+        return sums(self._paths, self._rate[self._flows], self._net.links)
 
     @property
     def _same_s(self) -> float:
@@ -312,6 +322,8 @@ class Simulation:
 
     def _until_empty_s(self, used: Floats) -> Floats:
         """Return when buckets of links in use run empty, or have paid their debts."""
+        if not self._has_buckets:
+            return np.zeros(0)
         net, tokens = self._net, self._tokens[: self._net.links]
         changing = np.abs(tokens) > net.rate * self._same_s
         changing &= (used > 0) & (tokens * np.sign(net.rate - used) < 0)
@@ -321,9 +333,9 @@ class Simulation:
     def _advance(self, moment_s: float, used: Floats) -> None:
         elapsed_s, net, rate = moment_s - self._now_s, self._net, self._rate[self._flows]
         self._left[self._flows] -= rate * elapsed_s
-        spare = net.rate - used
-        tokens = self._tokens[: net.links]
-        np.minimum(net.burst, tokens + spare * elapsed_s, out=tokens)
+        if self._has_buckets:
+            tokens = self._tokens[: net.links]
+            np.minimum(net.burst, tokens + (net.rate - used) * elapsed_s, out=tokens)
         self._now_s = moment_s
 
     def _finish(self) -> None:
@@ -336,7 +348,8 @@ class Simulation:
         if not ended.any():
             return
         done, debts = flows[ended], np.maximum(0.0, self._left[flows[ended]])
-        self._tokens -= sums(self._paths[ended], debts, len(self._tokens))
+        if self._has_buckets:
+            self._tokens -= sums(self._paths[ended], debts, len(self._tokens))
         self._flows, self._paths = flows[~ended], self._paths[~ended]
         self._end(done, self._now_s + self._latency_s[done])
 
@@ -349,11 +362,11 @@ class Simulation:
     def _release(self, places: Ints, since_s: Floats) -> None:
         """Count one dependency of each as done; a transfer without any left is released."""
         later_s = self._releases.later_s(places, self._latency_s)
-        stuck = np.isinf(later_s)
-        self._held = np.append(self._held, places[stuck])
-        later = self._releases.later[places[~stuck]]
-        moments_s = since_s[~stuck] + later_s[~stuck]
-        np.maximum.at(self._moment_s, later, moments_s)
+        if (stuck := np.isinf(later_s)).any():
+            self._held = np.append(self._held, places[stuck])
+            places, since_s, later_s = places[~stuck], since_s[~stuck], later_s[~stuck]
+        later = self._releases.later[places]
+        np.maximum.at(self._moment_s, later, since_s + later_s)
         np.subtract.at(self._missing, later, 1)
         self._waiting = np.append(self._waiting, distinct(later[self._missing[later] == 0]))
 
@@ -371,7 +384,9 @@ class Simulation:
             self._compute(numbers[computes])
             numbers = numbers[~computes]
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
-        self._left[numbers] = sizes - take_tokens(paths, sizes, self._tokens, FIRST_LINK)
+        self._left[numbers] = sizes
+        if self._has_buckets:
+            self._left[numbers] -= take_tokens(paths, sizes, self._tokens, FIRST_LINK)
         self._flows = np.concatenate([self._flows, numbers])
         self._paths = np.concatenate([self._paths, paths])
 
@@ -390,7 +405,7 @@ class Simulation:
     def _wait_for_credit(self) -> None:
         """Let flows that are due begin when the idle links on their paths have paid their debts."""
         net, due = self._net, self._moment_s[self._waiting] <= self._now_s + self._same_s
-        if not due.any():
+        if not (self._has_buckets and due.any()):
             return
         numbers = self._waiting[due]
         idle = np.bincount(self._paths.ravel(), minlength=net.links) == 0
@@ -407,15 +422,19 @@ class Simulation:
         that share it share the credit.
         """
         flows, paths, net = self._flows, self._paths, self._net
+        if not self._has_buckets:
+            self._rate[flows] = fair_rates(paths, net.rate, self._weight[flows])
+            return
         # A link passes more than its rate until its bucket is empty.
         has_tokens = self._tokens[: net.links] > net.rate * self._same_s
         rate = np.where(has_tokens, UNLIMITED, net.rate)
-        # After an interruption, buckets are full again, but TCP does not come back with a burst.
-        resumed = paths[(rate.take(paths.T) == UNLIMITED).all(axis=0)]
-        rate[resumed] = net.rate[resumed]
+        if has_tokens[FIRST_LINK:].any():
+            # After an outage, buckets are full again, but TCP does not come back with a burst.
+            resumed = paths[(rate.take(paths.T) == UNLIMITED).all(axis=0)]
+            rate[resumed] = net.rate[resumed]
         self._rate[flows] = fair_rates(paths, rate, self._weight[flows])
-        shares = self._rate[flows] / np.maximum(net.rate, LEAST_RATE).take(paths.T)
-        share = np.minimum(1.0, shares.max(axis=0))
+        slowest = np.maximum(net.slowest, LEAST_RATE)[self._pair[flows]]
+        share = np.minimum(1.0, self._rate[flows] / slowest)
         debt = np.minimum(0.0, self._tokens.take(paths.T).min(axis=0))
         self._credit[flows] = np.maximum(0.0, self._last[flows] + debt) * share
 

@@ -386,7 +386,9 @@ def test_data_that_suffices_for_the_agents_alone_is_too_little(tmp_path: Path) -
         "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 8000}\n"
         "workloads: [{collective: all-reduce, algorithm: ring, size: 100 kB}]\n"
     )
-    with pytest.raises(InputError, match=r"would need 76.44 times .* is too little: send 4900000 B"):
+    with pytest.raises(
+        InputError, match=r"would need 76.44 times .* is too little: send 4900000 B"
+    ):
         load(path, ["workloads.0.size_scale=100"], TWO_CORES)
 
 

@@ -265,7 +265,8 @@ class Transfers(Sequence[Transfer]):
         codes = np.concatenate([after.values, self.ready[meets]])
         waits, meetings = codes[: len(after.values)], codes[len(after.values) :]
         codes <<= bits
-        waits |= after.row
+        # Not `after.row`, which would be kept.
+        waits |= np.repeat(np.arange(len(self)), after.lengths)
         meetings |= meets
         codes <<= 1
         meetings |= 1
