@@ -19,7 +19,7 @@ from model.workload.transfers.columns import NONE, Rows, Transfers
 from results.report.run_data import Columns, read_run
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
-from scenarios.load import load
+from scenarios.load import load_of_run
 from scenarios.scenario import Scenario
 from traffic_gen.traces.formats.chakra_writing import Span, chakra_files
 
@@ -116,7 +116,7 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
     if not cases:
         what = "needs a complete execution of a case without faults"
         raise InputError(Problem(str(run), what, "use --format json"))
-    data, scenario = read_run(run), load(run / "scenario.yaml")
+    data, scenario = read_run(run), load_of_run(run)
     with reading(run):
         for case in cases:
             name = case["case"]

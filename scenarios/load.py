@@ -53,10 +53,15 @@ def load(
 ) -> Scenario:
     """Read and check a scenario; raises `InputError` with all problems of a kind.
 
-    `machine` has this machine's measured costs; without them, no load is refused as too high. A
-    scenario `on_paper` may have more GPUs than any fabric.
+    `machine` has this machine's measured costs; without them, no load is refused as too high, but
+    steps are as too short. A scenario `on_paper` may have more GPUs than any fabric.
     """
     return _loaded(read(path, SCENARIO), overrides, machine, on_paper)
+
+
+def load_of_run(run: Path) -> Scenario:
+    """Return the scenario of a stored run, be this machine able to execute it or not."""
+    return load(run / "scenario.yaml", ["allow_overload=true"])
 
 
 def load_trace(path: Path, fabric: Mapping[str, Any], overrides: Sequence[str]) -> Scenario:

@@ -13,12 +13,17 @@ from model.faults import Fault, health_under, rates_left
 from model.prediction.fluid import busiest
 from model.prediction.network import networks
 
+# Paths of pairs that are followed: those of a hash one by one, about a minute for this many. 1024
+# GPUs have a million on each port of a NIC.
+MOST_PATHS = 1 << 21
+
 
 def with_timeout(spec: FabricSpec, faults: Sequence[Fault] = ()) -> FabricSpec:
     """Return the fabric, with a longer default timeout where queues may be longer than by default.
 
     More pairs of GPUs than there are other GPUs may share a link: one of few uplinks or of a shared
-    NIC, that of a hash or of custom wiring, one that faults leave.
+    NIC, that of a hash or of custom wiring, one that faults leave. Queues of more than
+    `MOST_PATHS` are not counted.
     """
     is_default = spec.transport is Transport.ROCE and spec.roce.timeout_s is None
     if not is_default or spec.domains == 1 or (spec.has_plain_links and not faults):
@@ -27,7 +32,9 @@ def with_timeout(spec: FabricSpec, faults: Sequence[Fault] = ()) -> FabricSpec:
     slowed_bps = rates_left(topology, faults)
     # Packets wait at a slow link before it is drained, and elsewhere then.
     healths = Health(rates_bps=slowed_bps), health_under(topology, faults)
-    queue_s = longest_queue_s([Epoch(topology, health) for health in healths[: 1 + bool(faults)]])
+    epochs = [Epoch(topology, health) for health in healths[: 1 + bool(faults)]]
+    is_followed = spec.gpus**2 * spec.lanes * spec.entropies <= MOST_PATHS
+    queue_s = longest_queue_s(epochs) if is_followed else 0.0
     slowest_bps = min([*slowed_bps.values(), *spec.emulated_rates_bps.values()])
     timeout_s = spec.answered_within_s(slowest_bps, queue_s)
     if timeout_s == spec.retransmission_timeout_s:
@@ -42,12 +49,13 @@ def longest_queue_s(epochs: Sequence[Epoch]) -> float:
     """
     topology = epochs[0].topology
     spec, gpus = topology.spec, topology.gpus
+    # Queue pairs between two ports differ in their paths, if at all, by the number of their turn.
+    turns = spec.turns if spec.entropies > 1 else 1
     domain, shape = np.array([gpu.domain for gpu in gpus]), (len(gpus), len(gpus))
-    source, destination, lane, turn = np.indices((*shape, spec.lanes, spec.turns)).reshape(4, -1)
+    source, destination, lane, turn = np.indices((*shape, spec.lanes, turns)).reshape(4, -1)
     apart = domain[source] != domain[destination]
     pairs = source[apart], destination[apart], lane[apart], turn[apart]
-    each, window_bytes = np.arange(len(pairs[0])), spec.roce.window * spec.roce.frame_bytes
-    return max(
-        busiest(np.full(len(each), window_bytes * net.queue_pairs), each, net)[0]
-        for net in networks(epochs, gpus, pairs)
-    )
+    each = np.arange(len(pairs[0]))
+    windows_bytes = spec.roce.window * spec.roce.frame_bytes * spec.roce.queue_pairs // turns
+    sizes = np.full(len(each), windows_bytes)
+    return max(busiest(sizes, each, net)[0] for net in networks(epochs, gpus, pairs))

@@ -171,7 +171,7 @@ def _in_flow(value: object) -> str:
         return f"{{{', '.join(f'{k}: {_in_flow(v)}' for k, v in value.items() if v is not None)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_in_flow, value))}]"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:

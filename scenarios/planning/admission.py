@@ -12,14 +12,16 @@ from scenarios.format.faults import start_s
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
 from scenarios.format.units import round_up
-from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, smallest
+from scenarios.planning.auto import (
+    TIMER_SLACK_S,
+    auto_bandwidth_scale_of,
+    least_dilation,
+    smallest,
+)
 from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, real_task
 from scenarios.scenario import Case, Specs
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
-# Lateness of a timer on a machine that was not measured: the kernel's slack (prctl(2),
-# PR_SET_TIMERSLACK).
-TIMER_SLACK_S = 50e-6
 # Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
 SLOWEST_PATH_S = 0.01
 # Estimates assume that no flows share a link. Where flows do, as on the last edge of a ring that
@@ -120,7 +122,9 @@ def _too_fast(
     longer: float,
 ) -> Issue:
     """Return the issue of a case that must take `longer` times as long, with what makes it."""
-    scale, (dilation, _) = spec.bandwidth_scale, least_dilation(real_task(case.task, spec), machine)
+    scale, (auto, _) = spec.bandwidth_scale, least_dilation(real_task(case.task, spec), machine)
+    # A ratio_limit below the error budget asks for more than `auto`.
+    dilation = max(auto, round_up(longer * scale / case.size_scale))
     workload = file.workloads[case.workload]
     by_time = "time_dilation" in workload.model_fields_set
     by_time = by_time or "size_scale" not in type(workload).model_fields

@@ -11,7 +11,7 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Flows, Traffic
 from results.store.runs import folder_name
 from results.store.tables import CASE, TRANSFERS, read_table
-from scenarios.load import load
+from scenarios.load import load_of_run
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.training_iteration import Iteration
 
@@ -21,7 +21,7 @@ def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traf
 
     Bytes are the real platform's. Raises `InputError` if the run has no such iteration.
     """
-    scenario = load(run / "scenario.yaml")
+    scenario = load_of_run(run)
     case = _iteration(run, scenario, case_name)
     spec = scenario.spec_of(case.kind)
     steps = case.schedule(spec)

@@ -281,6 +281,28 @@ def test_steps_shorter_than_the_kernels_slack_allows_are_refused_without_a_measu
         assert load(QUICKSTART, [*tiny, spared])
 
 
+@pytest.mark.parametrize("limit", [0.05, 0.001])
+def test_thousands_of_steps_are_long_enough_by_auto_and_by_what_a_refusal_hints_at(
+    limit: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "ring.yaml"
+    path.write_text(
+        "fabric: {kinds: rail-only, domains: 256, domain_size: 8, platform: dgx-h100, "
+        "bandwidth_scale: 200000}\n"
+        "workloads: [{collective: all-reduce, algorithm: ring, size: 1 GB, time_dilation: auto}]\n"
+    )
+    assert (
+        "4094 steps, each at least 50 us late"
+        in [chosen.why for chosen in load(path).chosen.values()][-1]
+    )
+    strict = [f"expect.ratio_limit={limit}", "expect.ratio_within=0.001"]
+    with pytest.raises(InputError, match=rf"which must be at most {limit} of a step") as refused:
+        load(path, [*strict, "workloads.0.time_dilation=36"])
+    better = re.search(r"\(use ([\d.]+)\)", str(refused.value))
+    assert better
+    assert load(path, [*strict, f"workloads.0.time_dilation={better[1]}"])
+
+
 def test_steps_may_be_short_where_data_is_checked_and_no_time_judged() -> None:
     short = ["workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
     assert "would have steps" in refusal(short)

@@ -272,6 +272,18 @@ def test_a_target_that_is_a_file_is_named_and_the_run_is_not(run: Path, tmp_path
         command(run.name, "csv", tmp_path / "file", run.parent)
 
 
+def test_what_ran_is_exported_though_its_steps_are_too_short_for_this_machine(
+    run: Path, tmp_path: Path
+) -> None:
+    elsewhere = shutil.copytree(run, tmp_path / run.name)
+    strict = "expect: {ratio_within: 1.0e-6, ratio_limit: 1.0e-6}\n"
+    with (elsewhere / "scenario.yaml").open("a") as file:
+        file.write(strict)
+    with pytest.raises(InputError, match="timers are late"):
+        load(elsewhere / "scenario.yaml")
+    assert export_chakra(elsewhere, tmp_path)
+
+
 def test_other_steps_than_those_that_ran_are_refused(run: Path, tmp_path: Path) -> None:
     text = (run / "scenario.yaml").read_text()
     try:

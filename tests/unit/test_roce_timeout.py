@@ -15,15 +15,16 @@ from execution.cases.case import Measuring
 from execution.cases.progress import Listener
 from execution.run import Run
 from model.fabric.health import Epoch, Health
-from model.fabric.spec import FabricSpec, SpineSelection
+from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop, Topology
+from model.fabric.transport import Transport
 from model.prediction.timeouts import longest_queue_s, with_timeout
 from model.routing.paths import Routing
 from results.store.runs import RunFolder
 from scenarios.load import load
 from scenarios.scenario import Scenario
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.unit.fabrics import by_roce, fabrics_with_failures, regular_topologies
+from tests.unit.fabrics import by_roce, fabrics_with_failures, regular_topologies, spec
 
 FRAME_BITS = (4096 + 58) * 8
 SELECTIONS = [(SpineSelection.DESTINATION, 3), (SpineSelection.HASH, 3), (SpineSelection.SPRAY, 1)]
@@ -68,6 +69,13 @@ def test_where_no_pairs_share_links_oddly_the_timeout_is_by_the_number_of_gpus(
     assert with_timeout(topology.spec, ()) is topology.spec
     queue_s = longest_queue_s([Epoch(topology)])
     assert queue_s <= topology.spec.retransmission_timeout_s * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("domains", "follows"), [(8, True), (512, False)])
+def test_of_more_paths_than_can_be_followed_none_is(domains: int, follows: bool) -> None:
+    on = spec(FabricKind.RAIL_OPTIMIZED, domains, 4)
+    on = replace(on, transport=Transport.ROCE, nic=replace(on.nic, oversubscription=4, pxn=False))
+    assert (with_timeout(on) is not on) is follows
 
 
 SPINES = "[{what: spine-switch, where: [spine0, spine1, spine2]}]"

@@ -118,7 +118,7 @@ def test_a_part_that_one_scenario_lacks_is_one_difference() -> None:
     )
     assert list(differing(first, second)) == [
         "fabric.transport: tcp against roce",
-        "fabric.roce: not given against {mtu: 4096, queue_pairs: 2, split_data: False, window: 32}",
+        "fabric.roce: not given against {mtu: 4096, queue_pairs: 2, split_data: false, window: 32}",
     ]
     rows = {"matrix": [[1000] * 96] * 96}
     (told,) = differing({"matrix": None}, rows)

@@ -25,7 +25,7 @@ class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
     Slots that are missing from the grid of all ranks hold none: exchanges leave them out. An
-    algorithm that needs the whole grid, and asks for its rails or domains, is refused with
+    algorithm that requires the whole grid, or asks for the ranks of a rail, is then refused with
     `ScheduleError`.
 
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
