@@ -13,7 +13,7 @@ from model.job.concurrent_jobs import ConcurrentJobs, written
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, busiest
 from model.prediction.load import is_contended
-from model.prediction.network import FIRST_LINK, Network
+from model.prediction.network import FIRST_LINK, OF_HB, Network
 from model.training.reduction import Change
 from model.training.steps import IterationSteps, begins_s, exposure_s
 from model.workload.schedule import RequestSteps, Steps
@@ -178,8 +178,9 @@ class Contention:
     """The flows on the link direction that needs the longest for its bytes, where flows contend.
 
     A share is a flow's measured rate over its modeled one; `jain` is their index of fairness, 1 if
-    they are equal (Jain, Chiu, Hawe 1984). `grain_bytes` of a flow leave at a time: a segment of
-    TCP or a packet of RoCE, `grains` of which are in the median of its transfers.
+    they are equal (Jain, Chiu, Hawe 1984). At most `grain_bytes` of a flow leave at a time: a
+    segment of TCP, a packet of RoCE, or all its windows, which wait in the queue of a GPU that
+    forwards them. The median of the link's transfers has `grains` of them.
     """
 
     link: str
@@ -210,16 +211,25 @@ def contention(
             lasted[record.transfer].append(max(1, record.arrived_ns - record.started_ns))
     wanted_s = (modeled_s - transfers.begins_s(modeled_s))[on_link]
     shares = wanted_s / (np.array([fmean(times) for times in lasted.values()]) / 1e9)
-    grain_bytes = np.where(net.by_roce[pair[on_link]], net.roce.mtu, net.segment_bytes)
+    grain_bytes = int(_grains_bytes(net)[pair[on_link]].max())
     return Contention(
         link=f"{hop.link.name} from {hop.sender}",
         flows=len(on_link),
         jain=float(shares.sum() ** 2 / (len(shares) * (shares**2).sum())),
         least_share=float(shares.min()),
         most_share=float(shares.max()),
-        grain_bytes=int(grain_bytes.max()),
-        grains=float(np.median(transfers.size_bytes[on_link] / grain_bytes)),
+        grain_bytes=grain_bytes,
+        grains=float(np.median(transfers.size_bytes[on_link]) / grain_bytes),
     )
+
+
+def _grains_bytes(net: Network) -> Ints:
+    """Return the bytes of each pair's flow that leave at a time."""
+    forwarded = np.array([bool(kinds) and kinds[0] in OF_HB for kinds in net.classes])
+    windows = net.roce.mtu * net.roce.window * net.queue_pairs
+    by_roce = np.where(forwarded[net.class_of], windows, net.roce.mtu)
+    grains: Ints = np.where(net.by_roce, by_roce, net.segment_bytes)
+    return grains
 
 
 def grain_reasons(found: Contention | None) -> Iterator[Reason]:

@@ -90,3 +90,20 @@ def test_the_grain_of_roce_is_a_packet() -> None:
     seen = found([MODELED_S] * SOURCES, 45, 40_960, Transport.ROCE)
     assert seen is not None
     assert (seen.grain_bytes, seen.grains) == (4096, 10)
+
+
+def test_the_grain_of_forwarded_roce_is_a_window() -> None:
+    """A GPU and its peer send to the same one, the peer over the GPU's NIC."""
+    spec = replace(fabric_spec(FabricKind.RAIL_ONLY, 2, 2), transport=Transport.ROCE)
+    topology = build_topology(spec)
+    transfers = Transfers.of([Transfer(n, n, 3, 1_000_000, (), ()) for n in range(2)])
+    records = tuple(
+        TransferRecord(0, t.id, t.source, t.destination, t.size_bytes, BEGUN_NS, 0, 2 * BEGUN_NS, 0)
+        for t in transfers
+    )
+    repeats = [Repeat(0, True, 1.0, 0.0, 0.0, (), (), records)]
+    pair, net = healthy_network(transfers, topology)
+    seen = contention(transfers, pair, net, np.full(2, MODELED_S), repeats)
+    assert seen is not None
+    assert seen.grain_bytes == 32 * 4096
+    assert seen.grains == pytest.approx(1_000_000 / seen.grain_bytes)
