@@ -9,6 +9,7 @@ import pytest
 
 from scenarios.planning.machine_profile import VARIABLE, keep, this_machine
 from tests.unit.machines import TWO_CORES
+from tests.unit.programs import AS_USER
 
 ROOT = Path(__file__).parents[2]
 RAILBED = str(ROOT / "railbed")
@@ -121,7 +122,6 @@ def test_a_machine_that_was_never_measured_has_a_plan_too(folder: Path) -> None:
 
 
 def test_check_and_list_need_no_root(folder: Path) -> None:
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     for arguments in (("check", "quickstart"), ("list",)):
-        done = said_by(("env", "--chdir=/", *nobody, RAILBED, *arguments))
+        done = said_by(("env", "--chdir=/", *AS_USER, RAILBED, *arguments))
         assert done.returncode == 0, done.stderr

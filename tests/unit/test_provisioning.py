@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.unit.programs import AS_USER
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "testbed" / "provision.sh"
 # Every command but these says its words and does nothing.
@@ -28,7 +30,6 @@ logged() {{ "$@"; }}
 """
 # The last words are said, too.
 DIES = 'die() { echo "$*"; exit 3; }\n'
-AS_USER = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
 
 
 def said_by(words: str, *user: str, **environment: str) -> list[str]:
