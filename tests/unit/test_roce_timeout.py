@@ -46,7 +46,9 @@ def test_the_longest_queue_is_that_of_the_pairs_whose_paths_share_a_link(
     failed: tuple[Topology, Health], selected: tuple[SpineSelection, int], window: int
 ) -> None:
     (fabric, health), (selection, queue_pairs) = failed, selected
-    assume(selection is not SpineSelection.SPRAY or not fabric.spec.nic.links)
+    # A spread flow that would end on both ports of a NIC is refused, as it cannot be modeled.
+    plain = fabric.spec.lanes == 1 and not fabric.spec.nic.links
+    assume(selection is not SpineSelection.SPRAY or plain)
     topology = by_roce(fabric, queue_pairs, selection)
     roce = replace(topology.spec.roce, window=window)
     topology = replace(topology, spec=replace(topology.spec, roce=roce))
