@@ -4,16 +4,16 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from linux.machine.resources import provide_more_files
+from linux.network.counters import inodes_of_connections
 from model.errors import NotReady
 
 SYS_PIDFD_GETFD = 438
-INTERNET = (socket.AF_INET, socket.AF_INET6)
 # Where `tcpi_bytes_received` is in `tcp_info` (linux/tcp.h).
 BYTES_RECEIVED, TCP_INFO_BYTES = 128, 136
 CLOSED_TOGETHER = 32
@@ -41,24 +41,11 @@ def closing_together(process_id: int) -> Iterator[None]:
 def accepted_connections(process_id: int, port: int) -> list[socket.socket]:
     """Duplicates of a process's connections to its TCP port, in the order of their numbers.
 
-    A connection stays open as long as one of its duplicates.
+    A connection stays open as long as one of its duplicates, and so would a listener: the process
+    could not listen anew.
     """
-    accepted = []
-    for borrowed in [socket.socket(fileno=number) for number in borrowed_sockets(process_id)]:
-        of_port = borrowed.family in INTERNET and borrowed.getsockname()[1] == port
-        if of_port and _has_peer(borrowed):
-            accepted.append(borrowed)
-        else:
-            borrowed.close()
-    return accepted
-
-
-def _has_peer(borrowed: socket.socket) -> bool:
-    try:
-        borrowed.getpeername()
-    except OSError:
-        return False
-    return True
+    names = {f"socket:[{inode}]" for inode in inodes_of_connections(process_id, port)}
+    return [socket.socket(fileno=number) for number in borrowed_sockets(process_id, names)]
 
 
 def received_bytes(connection: socket.socket) -> int:
@@ -68,23 +55,28 @@ def received_bytes(connection: socket.socket) -> int:
     return int(count)
 
 
-def borrowed_sockets(process_id: int) -> Iterator[int]:
-    """Duplicates of all sockets of a process, in the order of their numbers."""
+def borrowed_sockets(process_id: int, names: Collection[str] | None = None) -> Iterator[int]:
+    """Duplicates of a process's sockets with these names, or of all, in the order of their numbers.
+
+    A name is `socket:[INODE]` (proc_pid_fd(5)).
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd = os.pidfd_open(process_id)
     try:
         entries = Path(f"/proc/{process_id}/fd").iterdir()
-        for entry in sorted(entries, key=lambda entry: int(entry.name)):
-            if _is_socket(entry):
-                descriptor = libc.syscall(SYS_PIDFD_GETFD, pidfd, int(entry.name), 0)
+        # All names are read first: of this process itself, duplicates are further entries.
+        named = [(int(entry.name), _name(entry)) for entry in entries]
+        for number, name in sorted(named):
+            if name.startswith("socket:") and (names is None or name in names):
+                descriptor = libc.syscall(SYS_PIDFD_GETFD, pidfd, number, 0)
                 if descriptor >= 0:
                     yield descriptor
     finally:
         os.close(pidfd)
 
 
-def _is_socket(entry: Path) -> bool:
+def _name(entry: Path) -> str:
     try:
-        return os.readlink(entry).startswith("socket:")
+        return os.readlink(entry)
     except FileNotFoundError:
-        return False
+        return ""

@@ -38,17 +38,23 @@ def _counter(process_id: int, file: str, group: str, name: str) -> int:
 
 def listens(process_id: int, port: int) -> bool:
     """Whether anything in the network namespace of a process listens at a TCP port."""
-    return LISTEN in _states(process_id, port)
+    return any(state == LISTEN for state, _ in _sockets(process_id, port))
 
 
 def connections(process_id: int, port: int) -> int:
     """Count the connections to a TCP port, in the network namespace of a process."""
-    return list(_states(process_id, port)).count(ESTABLISHED)
+    return sum(state == ESTABLISHED for state, _ in _sockets(process_id, port))
 
 
-def _states(process_id: int, port: int) -> Iterator[str]:
+def inodes_of_connections(process_id: int, port: int) -> list[str]:
+    """Return the inodes of the connections to a TCP port; 0 of one that is not accepted yet."""
+    return [inode for state, inode in _sockets(process_id, port) if state == ESTABLISHED]
+
+
+def _sockets(process_id: int, port: int) -> Iterator[tuple[str, str]]:
+    """Yield state and inode of each socket of a TCP port, in the namespace of a process."""
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{process_id}/net/{name}").read_text().splitlines()[1:]:
-            _, local_address, _, state, *_ = line.split()
+            _, local_address, _, state, _, _, _, _, _, inode, *_ = line.split()
             if local_address.endswith(f":{port:04X}"):
-                yield state
+                yield state, inode

@@ -21,7 +21,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from linux.network.borrowed_sockets import accepted_connections, received_bytes
-from linux.network.counters import packets_out_of_order, retransmitted_segments
+from linux.network.counters import (
+    inodes_of_connections,
+    packets_out_of_order,
+    retransmitted_segments,
+)
 from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
 from model.fabric.build import build_topology
@@ -266,6 +270,18 @@ def test_connections_to_a_port_are_found_and_count_their_bytes() -> None:
             assert borrowed.getpeername() == client.getsockname()
             client.sendall(b"12345")
             wait_until(lambda: received_bytes(borrowed) == COOKIE_BYTES + 5, "all bytes came")
+
+
+def test_a_listener_is_not_borrowed_as_its_process_could_not_listen_anew() -> None:
+    """iperf3's server does so after each connection; another listener holds the port (tcp(7))."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        with socket.create_connection(address), listener.accept()[0] as accepted:
+            inode = str(os.fstat(accepted.fileno()).st_ino)
+            assert inodes_of_connections(os.getpid(), address[1]) == [inode]
+            (borrowed,) = accepted_connections(os.getpid(), address[1])
+            with borrowed:
+                assert os.fstat(borrowed.fileno()).st_ino == int(inode)
 
 
 @contextmanager

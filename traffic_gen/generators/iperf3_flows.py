@@ -24,7 +24,7 @@ import numpy as np
 from linux.machine.processor import processes_s
 from linux.machine.resources import provide_more_files
 from linux.network.borrowed_sockets import accepted_connections, received_bytes
-from linux.network.counters import connections, packets_out_of_order, retransmitted_segments
+from linux.network.counters import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped, wait_for
 from model.arrays import Ints
 from model.errors import EmulationError
@@ -230,7 +230,7 @@ def iperf3_flows(
         clients = [_client(running, hosts, *ends) for ends in zip(pairs, ports, strict=True)]
         flows = []
         for pair, client, server, port in zip(pairs, clients, servers, ports, strict=True):
-            sink = _connection(hosts, pair, client[0], server, port)
+            sink = _connection(pair, client[0], server, port)
             flows.append(Flow(pair, *client, server, running.enter_context(sink)))
         opened = Iperf3Flows(flows, hosts, check)
         opened.greet()
@@ -247,9 +247,7 @@ def _server(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> Process:
     return running.enter_context(iperf3(hosts, pair[1], *options, port=port))
 
 
-def _connection(
-    hosts: Hosts, pair: Pair, client: Process, server: Process, port: int
-) -> socket.socket:
+def _connection(pair: Pair, client: Process, server: Process, port: int) -> socket.socket:
     """Wait for a pair's connections; return the server's end of the one for data.
 
     Raises `EmulationError`, with the client's message if that has ended.
@@ -258,12 +256,11 @@ def _connection(
 
     def connected() -> bool:
         _require_client(pair, client)
-        # Before its second connection, the server listens anew: a borrowed listener holds the port.
-        if connections(hosts.process_ids[pair[1]], port) < CONNECTIONS:
-            return False
         for connection in accepted:
             connection.close()
-        accepted[:] = accepted_connections(server.pid, port)
+        # If the server has ended, the client tells.
+        ended = server.poll() is not None
+        accepted[:] = [] if ended else accepted_connections(server.pid, port)
         return len(accepted) == CONNECTIONS
 
     wait_for(connected, f"iperf3: connection of ranks {pair}", OPEN_DEADLINE_S)
