@@ -205,7 +205,7 @@ def page(live: bool, at: str | None) -> Iterator["LiveFeed | None"]:
     from commands.output import err
     from execution.live.feed import live_feed, parse_address
 
-    with live_feed(parse_address(at or DEFAULT_AT)) as feed:
+    with live_feed(parse_address(DEFAULT_AT if at is None else at)) as feed:
         err.print(f"Live view: {feed.url}", soft_wrap=True)
         yield feed
 
