@@ -307,8 +307,9 @@ class FaultEntry(Strict):
     """A fault that begins during an execution, and lasts through the degraded phase."""
 
     what: Component = Field(description=f"the component: {listed(Component)}")
-    how: FaultMode = FaultMode.DOWN
-    """the fault mode, as listed above"""
+    how: FaultMode = Field(
+        default=FaultMode.DOWN, description=f"the fault mode: {listed(FaultMode)}"
+    )
     where: Names | None = None
     """names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"""
     random: Count | None = None

@@ -19,7 +19,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
 from scenarios.format.issues import Issue, Place, did_you_mean
-from scenarios.format.units import Count, Ranks, Seed, Size, Text, size_in_bytes
+from scenarios.format.units import Count, Ranks, Seed, Size, Text, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.traces.formats.byte_matrix import scaled
 from traffic_gen.workloads.algorithms.all_to_all import Given, Matrix, Preset, Skew
@@ -65,9 +65,11 @@ class CollectiveWork(Work):
     bytes that a 1 stands for: default 1; else required"""
     communicator: Ranks = EVERYONE
     """which GPUs take part, as listed below"""
-    matrix: PairSizes | None = None
-    """all-to-all: the bytes from each GPU to each other one: a preset, a file, its text, or rows of
-    bytes, as listed below"""
+    matrix: PairSizes | None = Field(
+        default=None,
+        description="all-to-all: the bytes from each GPU to each other one: a preset "
+        f"({listed(Preset)}), a file, its text, or rows of bytes",
+    )
     matrix_seed: Seed = 0
     """chooses the hot places of a preset"""
     slices: Count | None = Field(
