@@ -35,7 +35,7 @@ from traffic_gen.workloads.task import Task
 MOST_FOLLOWED = 2**17
 # For work without one, each transfer is followed.
 MOST_GPUS = 1024
-# By hash, flows of these pairs fall out of step: 128 GPUs that all send to all take ten seconds.
+# By hash, flows of these pairs fall out of step: 128 GPUs take 4 to 20 s, by the peers at once.
 MOST_HASHED_PAIRS = 2**14
 # With more, its busiest link would take long to find, too.
 MOST_LOADED, MOST_LOADED_GPUS = 2**21, 2**12
