@@ -342,4 +342,5 @@ def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
             times = "twice" if count == 2 else f"{count} times"
-            yield Issue(("workloads",), f"case {name} is defined {times}")
+            hint = "leave one out; `./railbed sweep` compares scales"
+            yield Issue(("workloads",), f"case {name} is defined {times}", hint)

@@ -58,7 +58,7 @@ def work_sections(result: Result) -> Iterator[Section]:
         "1 if all are equal.",
     )
     yield Section(
-        "Rails that are crossed, though no spine switch joins them",
+        "Rails that are crossed without a spine switch",
         remarks=[f"{c['case']}: {how}" for c in cases for how in c.get("rail_crossings", ())],
     )
     yield _iterations([case for case in cases if "iteration" in case])

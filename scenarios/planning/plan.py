@@ -176,7 +176,10 @@ def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
 def idle_spines(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each fabric with spine switches that carry no data without faults."""
     for spec in scenario.fabrics:
-        if spec.has_spines and (used := spec.most_spines_used) < spec.nic.spines:
+        if spec.nic.pxn:
+            way = "only where no path over HB links and rails is left"
+            yield f"{spec.kind}: with PXN, data takes spine switches {way}."
+        elif spec.has_spines and (used := spec.most_spines_used) < spec.nic.spines:
             count = f"without faults, at most {used} of {spec.nic.spines} spine switches carry data"
             yield f"{spec.kind}: {count}, taken in turn by {counted(spec.domains, 'domain')}."
 
