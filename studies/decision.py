@@ -26,7 +26,7 @@ from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
-from scenarios.format.prices import DEFAULT, load_prices
+from scenarios.format.prices import DEFAULT
 from scenarios.format.training import (
     chosen_object,
     evaluated,
@@ -332,13 +332,13 @@ def loss_with_nics(evaluation: Evaluation, rings: float, all_to_alls: float) -> 
     return float(without.total) / evaluation.iteration_s - 1
 
 
-def decide_object(file: ClusterFile) -> dict[str, Any]:
+def decide_object(file: ClusterFile, prices: Prices) -> dict[str, Any]:
     """All designs of a cluster with cost, power, iteration times and losses, and the answer."""
     evaluated = {
         design: [trained(file, design, model) for model in file.models]
         for design in dict.fromkeys(designs(file))
     }
-    decision = Decision(file, load_prices(Path(file.prices)).prices, evaluated)
+    decision = Decision(file, prices, evaluated)
     if not all(map(decision.network_usd, evaluated)):
         what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
