@@ -193,6 +193,8 @@ def test_the_demo_stores_where_it_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         ("gpu-lost-spare", [], "rail-only: 4 domains x 5 GPUs, 1 spare GPU in each, dgx-h100"),
         ("spare-rail-switch", [], "rail-only: 4 domains x 4 GPUs, 1 spare rail switch, dgx-h100"),
         ("shared-nics", [], "rail-only: 2 domains x 8 GPUs, 4 NICs a domain, dgx-h100"),
+        ("nic-link-degraded", [], "rail-only: nic-link d0g0--rail0: degrade to 2.5 Mbit/s, at "),
+        ("nic-link-flaps", [], "rail-only: nic-link d0g0--rail0: flap, at 0.3 s, for 1.6 s"),
         (
             "quickstart",
             ["fabric.nic_ports=2", "fabric.planes=separate", "fabric.transport=roce"],
