@@ -490,7 +490,7 @@ def _sentence(decision: Decision) -> str:
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         said += (
             f": it saves {three_digits(saved / 1e6)} of {three_digits(decision.usd(first) / 1e6)} "
-            f"million USD against {first.name}, and is {slower_in_words(slower, ' %')}"
+            f"million USD against {first.name}, and is {slower_in_words(slower)}"
             f"{_over(decision)}"
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
@@ -507,7 +507,7 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
     """The gain of the fastest design with other HB domains, if it is faster than the answer."""
     fastest = min(decision.evaluated, key=decision.mean_iteration_s)
     gain = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(fastest) - 1
-    pace = slower_in_words(-gain, " %")
+    pace = slower_in_words(-gain)
     if fastest.domain_size == chosen.domain_size or not pace.endswith("faster"):
         return ""
     return (

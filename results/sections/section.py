@@ -139,11 +139,11 @@ def spread(measured_s: Mapping[str, Any]) -> str:
     return f"{(max(values) - min(values)) / median_s:.1%}" if median_s and values[1:] else "-"
 
 
-def slower_in_words(slower: float, unit: str = "%") -> str:
-    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
+def slower_in_words(slower: float) -> str:
+    """Return a slowdown in words; one that rounds to 0.0% has no sign."""
     percent = f"{100 * abs(slower):.1f}"
     pace = "slower" if slower > 0 else "faster"
-    return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
+    return "as fast" if percent == "0.0" else f"{percent}% {pace}"
 
 
 def slowdown_in_words(slowdown: Result) -> str:

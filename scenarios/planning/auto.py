@@ -185,7 +185,7 @@ def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
     if machine is None:
         return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
-    why = f"95 % of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
+    why = f"95% of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 

@@ -508,7 +508,7 @@ models: [{configuration: llama-3-405b, batch: 1152, sequence: 8192}]
     usd_s = [(one["usd"] + of_gpus) * one["models"][0]["iteration_s"] for one in (slow, fast)]
     assert usd_s[0] == pytest.approx(usd_s[1])
     assert found["sentence"].endswith(
-        f" % slower. The time of the GPUs is not counted: if a GPU costs more than "
+        f"% slower. The time of the GPUs is not counted: if a GPU costs more than "
         f"{other['above_usd_per_gpu']:.0f} USD, its host and energy included, "
         "rail-optimized, K = 8, spines 1.91:1 costs less."
     )
