@@ -84,7 +84,7 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
                 break
     if packets != FINE_PACKETS:
         why += "; finer ones are too many at this bandwidth_scale"
-    return Chosen(packets, f"turns of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
+    return Chosen(packets, f"segments of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
 
 
 def _why_fine(file: ScenarioFile, machine: Machine | None) -> str:
