@@ -504,6 +504,15 @@ def test_figures_need_no_backend_of_a_notebook(tmp_path: Path) -> None:
     assert sorted(place.name for place in tmp_path.iterdir()) == ["fig8.png", "fig8.svg"]
 
 
+@pytest.mark.parametrize("module", ["figures.kit", "report.charts"])
+def test_figures_say_nothing_of_a_home_that_cannot_be_written(module: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/proc/none"}
+    environment = {key: environment[key] for key in environment if "CONFIG" not in key}
+    program = [sys.executable, "-P", "-c", f"import results.{module}"]
+    done = subprocess.run(program, check=True, capture_output=True, env=environment, timeout=60)
+    assert done.stderr == b""
+
+
 @pytest.mark.usefixtures("quiet")
 def test_a_file_of_the_shell_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
