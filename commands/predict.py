@@ -125,7 +125,8 @@ def predict(
         cases, problems = on_paper(ranged, packets, link_s)
         # What NCCL chooses differs from size to size, and is told for each.
         named_by_user = (case for case in cases if case.reason is None)
-        _print_like_nccl_tests(loaded, cases, only_modeled(ranged, named_by_user))
+        notes = [*idle_spines(loaded), *only_modeled(ranged, named_by_user)]
+        _print_like_nccl_tests(loaded, cases, notes)
     if problems:
         raise InputError(*problems)
 
