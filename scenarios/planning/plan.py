@@ -170,7 +170,7 @@ def rail_crossings(scenario: Scenario) -> Iterator[str]:
 
 def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
     """Yield how a case, or each of its jobs, crosses rails; nothing if the fabric has spines."""
-    if spec.routed_as is FabricKind.RAIL_ONLY:
+    if spec.routed_as is FabricKind.RAIL_ONLY and not case.task.is_modeled:
         yield from case.task.crossings(real_task(case.task, spec).spec)
 
 

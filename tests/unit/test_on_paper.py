@@ -474,7 +474,8 @@ def test_a_trace_fills_hb_domains(
 
 def test_idle_spine_switches_are_in_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
     fabric = "--set", "fabric.spines=64"
-    (note,) = predicted(capsys, "quickstart", *fabric)["notes"]
+    crossed, note = predicted(capsys, "quickstart", *fabric)["notes"]
+    assert crossed.startswith("rail-only/all-to-all/direct: 144 of 240 sending pairs of GPUs share")
     for options in ([], ["--like", "nccl-tests"]):
         app(["predict", "quickstart", *fabric, *options], standalone_mode=False)
         assert note in " ".join(capsys.readouterr().out.split())
