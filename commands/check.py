@@ -37,6 +37,8 @@ def described(scenario: Scenario) -> Iterator[str]:
     yield from notes(scenario)
     for kind, faults in scenario.faults.items():
         for fault in faults:
-            yield f"{kind}: {fault.component}: {fault.name}"
+            begin = f"at {fault.at_s:g} s" if fault.at_step is None else f"at step {fault.at_step}"
+            until = "" if fault.for_s is None else f", for {fault.for_s:g} s"
+            yield f"{kind}: {fault.in_words}, {begin}{until}"
     if scenario.has_faults and os.geteuid() != 0:
         yield "Only root can check whether this kernel supports these faults."

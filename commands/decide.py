@@ -19,8 +19,7 @@ def decide(
 ) -> None:
     """Print the networks of a cluster beside each other, and draw them if asked."""
     file = load_cluster(cluster)
-    result = decide_object(file)
-    prices_of(Path(file.prices))
+    result = decide_object(file, prices_of(Path(file.prices)))
     if figure is not None:
         from results.figures.paper import draw_decision
 

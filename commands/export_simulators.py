@@ -133,4 +133,4 @@ def _steps(run: Path, scenario: Scenario, ran: Mapping[str, Any]) -> Steps:
         if steps.digest == noted:
             return steps
     what = f"{name}: Railbed or the trace has changed since the run, and with it the steps"
-    raise InputError(Problem(str(run), what))
+    raise InputError(Problem(str(run), what, "run it again"))

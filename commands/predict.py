@@ -25,7 +25,7 @@ from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace, telling_other_kinds
 from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper, only_modeled
-from scenarios.planning.plan import idle_spines
+from scenarios.planning.plan import idle_spines, rail_crossings
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -112,11 +112,12 @@ def predict(
         what = f"of {framing} must be one of {', '.join(map(str, MTUS))}, got {payload_bytes}"
         raise InputError(Problem("--mtu", what, "--framing tcp has Ethernet's MTU"))
     packets = FRAMINGS[framing](payload_bytes)
+    told = [*(f"{sentence}." for sentence in rail_crossings(loaded)), *idle_spines(loaded)]
     if like is None:
         cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
-        named["notes"] = [*idle_spines(loaded), *only_modeled(loaded, cases)]
+        named["notes"] = [*told, *only_modeled(loaded, cases)]
         found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
         print_result({**named, **found}, as_json, prediction_sections)
     else:
@@ -125,7 +126,7 @@ def predict(
         cases, problems = on_paper(ranged, packets, link_s)
         # What NCCL chooses differs from size to size, and is told for each.
         named_by_user = (case for case in cases if case.reason is None)
-        _print_like_nccl_tests(loaded, cases, only_modeled(ranged, named_by_user))
+        _print_like_nccl_tests(loaded, cases, [*told, *only_modeled(ranged, named_by_user)])
     if problems:
         raise InputError(*problems)
 

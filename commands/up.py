@@ -3,7 +3,7 @@
 import os
 
 from commands import options
-from commands.output import out
+from commands.output import err, out
 
 
 def up(
@@ -24,7 +24,7 @@ def up(
     from model.prediction.timeouts import with_timeout
 
     run_id, first = f"up-{loaded.name}-{os.getpid()}", loaded.fabrics[0]
-    spec = with_timeout(first, loaded.faults.get(first.kind, ()))
+    spec = with_timeout(first, loaded.faults.get(first.kind, ()), err.print)
     with options.page(live, live_at) as feed, experiment(spec, kind, run_id) as fabric:
         fabric.bed.links.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else Audience())

@@ -76,7 +76,8 @@ class Run:
         failures: list[FaultResult] = []
         scenario = self.measuring.scenario
         for given in scenario.fabrics:
-            spec = with_timeout(given, scenario.faults.get(given.kind, ()))
+            faults = scenario.faults.get(given.kind, ())
+            spec = with_timeout(given, faults, self.measuring.listener.step)
             on_fabric = scenario.cases_on(spec.kind)
             if not scenario.has_faults:
                 with self._fabric(spec, spec.kind) as fabric:

@@ -79,6 +79,13 @@ class Fault:
         """The target and the fault mode."""
         return f"{self.target} {self.mode}"
 
+    @property
+    def in_words(self) -> str:
+        """The component, the fault mode, and the rate that a degraded link keeps."""
+        left = "" if self.rate_bps is None else f" to {self.rate_bps / 1e6:g} Mbit/s"
+        name = " ".join(dict.fromkeys((self.component, self.target)))  # there is one controller
+        return f"{name}: {self.mode}{left}"
+
 
 def domain_name(domain: int) -> str:
     """The name of an HB domain, as faults use it."""

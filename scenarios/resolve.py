@@ -82,7 +82,7 @@ def resolve(
         document.refuse(late_faults(file, specs, cases))
     chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
     expect, count, network = file.expect, file.repeats, file.fabric.topology
-    of_network = (f"latencies and error rates of links, if {network} has any",) if network else ()
+    of_network = (f"all but the rates of links in {network}",) if network else ()
     return Scenario(
         name=name,
         text=text,
@@ -342,4 +342,5 @@ def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
             times = "twice" if count == 2 else f"{count} times"
-            yield Issue(("workloads",), f"case {name} is defined {times}")
+            hint = "leave one out; `./railbed sweep` compares scales"
+            yield Issue(("workloads",), f"case {name} is defined {times}", hint)

@@ -26,7 +26,7 @@ from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
-from scenarios.format.prices import DEFAULT, load_prices
+from scenarios.format.prices import DEFAULT
 from scenarios.format.training import (
     chosen_object,
     evaluated,
@@ -332,13 +332,13 @@ def loss_with_nics(evaluation: Evaluation, rings: float, all_to_alls: float) -> 
     return float(without.total) / evaluation.iteration_s - 1
 
 
-def decide_object(file: ClusterFile) -> dict[str, Any]:
+def decide_object(file: ClusterFile, prices: Prices) -> dict[str, Any]:
     """All designs of a cluster with cost, power, iteration times and losses, and the answer."""
     evaluated = {
         design: [trained(file, design, model) for model in file.models]
         for design in dict.fromkeys(designs(file))
     }
-    decision = Decision(file, load_prices(Path(file.prices)).prices, evaluated)
+    decision = Decision(file, prices, evaluated)
     if not all(map(decision.network_usd, evaluated)):
         what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
@@ -490,7 +490,7 @@ def _sentence(decision: Decision) -> str:
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         said += (
             f": it saves {three_digits(saved / 1e6)} of {three_digits(decision.usd(first) / 1e6)} "
-            f"million USD against {first.name}, and is {slower_in_words(slower, ' %')}"
+            f"million USD against {first.name}, and is {slower_in_words(slower)}"
             f"{_over(decision)}"
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
@@ -507,7 +507,7 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
     """The gain of the fastest design with other HB domains, if it is faster than the answer."""
     fastest = min(decision.evaluated, key=decision.mean_iteration_s)
     gain = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(fastest) - 1
-    pace = slower_in_words(-gain, " %")
+    pace = slower_in_words(-gain)
     if fastest.domain_size == chosen.domain_size or not pace.endswith("faster"):
         return ""
     return (

@@ -129,7 +129,7 @@ class FaultCase:
         place = self.measuring.folder.folder_of(f"{self.case.name}/{DURING}") / "unaffected"
         process_ids = self.fabric.bed.process_ids
         cadence, watch = background(interval_s), self.fabric.bed.watch
-        with probing(process_ids, self.unaffected, place, cadence, watch) as probes:
+        with probing(process_ids, self.unaffected, place, watch, cadence) as probes:
             phases = self._phases()
             records = probes.stop()
         return fault_result(self.scenario.name, self._impact(phases, records, probes.ticks))
@@ -180,7 +180,7 @@ class FaultCase:
         place, bed = folder.folder_of(name), self.fabric.bed
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
-            probing(bed.process_ids, self.affected, place, self.cadence, bed.watch) as probes,
+            probing(bed.process_ids, self.affected, place, bed.watch, self.cadence) as probes,
             observing(self.fabric, place) as observer,
             LinkSampler(self.home.topology.links, place),
         ):

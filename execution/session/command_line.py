@@ -159,7 +159,7 @@ class Commands:
         """List what is broken."""
         refuse_words("faults", words)
         lasting = self._session.faults
-        self._say("\n".join(_in_words(fault) for fault in lasting) or "No fault is active.")
+        self._say("\n".join(fault.in_words for fault in lasting) or "No fault is active.")
 
     def run(self, words: Sequence[str]) -> None:
         """Execute a workload once, or with `&` repeatedly, beside the command line."""
@@ -276,15 +276,9 @@ RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with t
 `run WORKLOAD &` executes it again and again while other commands work; `stop` ends it."""
 
 
-def _in_words(fault: Fault) -> str:
-    left = "" if fault.rate_bps is None else f" to {fault.rate_bps / 1e6:g} Mbit/s"
-    name = " ".join(dict.fromkeys((fault.component, fault.target)))  # there is one controller
-    return f"{name}: {fault.mode}{left}"
-
-
 def fault_lines(seen: FaultSeen) -> list[str]:
     """Describe a fault: the controller's response times, and the time without any packet."""
-    lines = [f"{_in_words(seen.fault)}: {_answer(seen)}"]
+    lines = [f"{seen.fault.in_words}: {_answer(seen)}"]
     if seen.blackout_ms is not None:
         pairs = f"{counted(len(seen.blackouts), 'probed pair')} with another path"
         endless = sum(one is not None and isinf(one.duration_ms) for one in seen.blackouts.values())

@@ -181,7 +181,7 @@ class Session:
         if not pairs:
             return self._seen(self._begin(fault))
         bed = self.fabric.bed
-        with probing(bed.process_ids, pairs, self._folder, watch=bed.watch) as probes:
+        with probing(bed.process_ids, pairs, self._folder, bed.watch) as probes:
             return self._seen(self._begin(fault), probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:

@@ -263,7 +263,7 @@ class LinkCalibration:
             )
         if gap_error is not None and gap_error > GAP_TOLERANCE:
             yield (
-                f"5 % of the gaps of {self.train.gap_s * 1e3:.3g} ms between its frames are "
+                f"5% of the gaps of {self.train.gap_s * 1e3:.3g} ms between its frames are "
                 f"{gap_error:.0%} off or more (tolerated {GAP_TOLERANCE:.0%})"
             )
 

@@ -1,6 +1,6 @@
 """How long queue pairs wait for answers, where queues are longer than those of an even fabric."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +18,14 @@ from model.prediction.network import networks
 MOST_PATHS = 1 << 21
 
 
-def with_timeout(spec: FabricSpec, faults: Sequence[Fault] = ()) -> FabricSpec:
+def with_timeout(
+    spec: FabricSpec, faults: Sequence[Fault] = (), tell: Callable[[str], None] = lambda _: None
+) -> FabricSpec:
     """Return the fabric, with a longer default timeout where queues may be longer than by default.
 
     More pairs of GPUs than there are other GPUs may share a link: one of few uplinks or of a shared
     NIC, that of a hash or of custom wiring, one that faults leave. Queues of more than
-    `MOST_PATHS` are not counted.
+    `MOST_PATHS` are not counted. `tell` is told of that count, which may take minutes, before it.
     """
     is_default = spec.transport is Transport.ROCE and spec.roce.timeout_s is None
     if not is_default or spec.domains == 1 or (spec.has_plain_links and not faults):
@@ -34,6 +36,8 @@ def with_timeout(spec: FabricSpec, faults: Sequence[Fault] = ()) -> FabricSpec:
     healths = Health(rates_bps=slowed_bps), health_under(topology, faults)
     epochs = [Epoch(topology, health) for health in healths[: 1 + bool(faults)]]
     is_followed = spec.gpus**2 * spec.lanes * spec.entropies <= MOST_PATHS
+    if is_followed:
+        tell(f"{spec.kind}: the paths of all queue pairs, for their timeout")
     queue_s = longest_queue_s(epochs) if is_followed else 0.0
     slowest_bps = min([*slowed_bps.values(), *spec.emulated_rates_bps.values()])
     timeout_s = spec.answered_within_s(slowest_bps, queue_s)

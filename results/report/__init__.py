@@ -2,3 +2,5 @@
 
 Importing matplotlib takes a second: commands import this package only when they write a report.
 """
+
+import results.figures  # noqa: F401  (sets matplotlib's level of messages)

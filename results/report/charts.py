@@ -66,7 +66,7 @@ def ratios(cases: Sequence[Result]) -> kit.Picture:
         widest = max(2.0, *(abs(x) for x in axes.get_xlim()))
         axes.set_xlim(-widest, widest)
     worst = max(cases, key=lambda case: abs(case["ratio"] - 1))
-    sentence = f"The largest residual of a median is {100 * (worst['ratio'] - 1):+.1f} %"
+    sentence = f"The largest residual of a median is {100 * (worst['ratio'] - 1):+.1f}%"
     return kit.Picture("residuals", f"{sentence}, in {worst['case']}.", figure)
 
 

@@ -81,7 +81,7 @@ def executions_section(cases: Sequence[Result]) -> Section:
     """How many executions count, and what pauses took."""
     text = (
         "Disturbed: by pauses of the machine; others were executed in their place. Median ±: with "
-        "95 % confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more; "
+        "95% confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more; "
         "longest: of these pauses; both in the worst execution."
     )
     return case_section("Executions, and pauses of the machine", EXECUTIONS, cases, text)

@@ -31,12 +31,12 @@ def train_sections(result: Result) -> list[Section]:
     seconds_s = result["iteration_s"]
     terms = {term: seconds for term, seconds in result["terms_s"].items() if seconds}
     rows = [
-        *((term, f"{s:.4f}", f"{100 * s / seconds_s:.1f} %") for term, s in terms.items()),
+        *((term, f"{s:.4f}", f"{100 * s / seconds_s:.1f}%") for term, s in terms.items()),
         ("iteration", f"{seconds_s:.4f}", ""),
     ]
     fits = "" if result["fits"] else ": too much"
     memory = f"{result['memory_bytes'] / GIGA:.0f} GB a GPU{fits}"
-    utilization = f"MFU {result['mfu']:.1f} %, HFU {result['hfu']:.1f} %, memory {memory}"
+    utilization = f"MFU {result['mfu']:.1f}%, HFU {result['hfu']:.1f}%, memory {memory}"
     remarks = [_configuration(result), _strategy(result), utilization, *result["left_out"]]
     return [Section("Time of an iteration", ("term", "seconds", "share"), rows, remarks=remarks)]
 
@@ -47,7 +47,7 @@ def prediction_sections(result: Result) -> list[Section]:
         ("time", lambda case: _milliseconds(case["completion_s"])),
         ("busiest link", lambda case: _milliseconds(case["lower_bound_s"])),
         ("", lambda case: case["busiest_link"] or "-"),
-        ("latency", lambda case: f"{100 * case['latency_s'] / case['completion_s']:.1f} %"),
+        ("latency", lambda case: f"{100 * case['latency_s'] / case['completion_s']:.1f}%"),
         ("busbw", lambda case: number_or_dash(case["busbw"], ".2f")),
     )
     framing, fabric = result["framing"], result["cases"][0]["fabric"]
@@ -114,11 +114,11 @@ def traffic_sections(result: Result) -> list[Section]:
     }
     rows = []
     for name, size in (*result["bytes"].items(), *links.items()):
-        share = f"{100 * size / (total or 1):.1f} %"
+        share = f"{100 * size / (total or 1):.1f}%"
         rows.append((name, f"{size / GIGA:.1f} GB", f"{size / gpus / GIGA:.2f} GB", share))
     pairs = (
-        f"{result['pairs']} ordered pairs: {100 * result['idle_pairs']:.2f} % idle, "
-        f"{100 * result['tensor_pairs']:.3f} % with tensor-parallel traffic"
+        f"{result['pairs']} ordered pairs: {100 * result['idle_pairs']:.2f}% idle, "
+        f"{100 * result['tensor_pairs']:.3f}% with tensor-parallel traffic"
     )
     columns = (result["configuration"], "all GPUs", "each GPU", "share")
     remarks = (_gpus(result), pairs, *result["left_out"])
@@ -136,7 +136,7 @@ def cost_sections(result: Result) -> list[Section]:
     rows = [
         *((name, *_network(result[name])) for name in ("rail-optimized", "rail-only")),
         ("saved", *_counts_and_costs(saved), "", ""),
-        ("in percent", *(f"{saved[f'{key}_percent']:.1f} %" for key in keys), "", ""),
+        ("in percent", *(f"{saved[f'{key}_percent']:.1f}%" for key in keys), "", ""),
     ]
     return [Section("Networks", ("network", *NETWORK), rows, AT_RISK_TEXT)]
 
@@ -183,7 +183,7 @@ def _spine_layer(designs: Sequence[Result]) -> Section:
     for both in zip(whole["models"], rails["models"], strict=True):
         degrees = dict.fromkeys(f"{one['strategy']['expert']}" for one in both)
         with_s, without_s = (one["iteration_s"] for one in both)
-        loss = f"{100 * (without_s / with_s - 1):+.1f} %"
+        loss = f"{100 * (without_s / with_s - 1):+.1f}%"
         prices = (three_digits(one["network_usd_per_million_tokens"]) for one in both)
         times = f"{with_s:.3f} s", f"{without_s:.3f} s"
         rows.append((both[0]["configuration"], " to ".join(degrees), *times, loss, *prices))
@@ -195,7 +195,7 @@ def _spares(result: Result) -> Section:
     """What a lost GPU costs the answer without a spare and with one, and what the spare costs."""
     rows = []
     for row in result["spares"]:
-        lost_gpu = number_or_dash(row["lost_gpu_percent"], "+.2f", " %")
+        lost_gpu = number_or_dash(row["lost_gpu_percent"], "+.2f", "%")
         price = three_digits(row["network_usd"] / 1e6)
         rows.append((row["spare"], f"{row['idle_gpus']}", price, lost_gpu))
     headings = ("spare", "idle GPUs", "network, 10⁶ USD", "lost GPU")
@@ -274,17 +274,17 @@ def _modeled(model: Result) -> tuple[str, ...]:
     nic_link = dict.fromkeys(number_or_dash(loss, "+.2f") for loss in (least, routed))
     return (
         f"{model['iteration_s']:.3f} s",
-        f"{model['hfu']:.1f} %",
-        number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", " %"),
-        " to ".join(nic_link) + " %" * (least is not None),
-        number_or_dash(losses["gpu"], "+.2f", " %"),
+        f"{model['hfu']:.1f}%",
+        number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", "%"),
+        " to ".join(nic_link) + "%" * (least is not None),
+        number_or_dash(losses["gpu"], "+.2f", "%"),
         three_digits(model["network_usd_per_million_tokens"]),
     )
 
 
 MET = (
     "Met: figures 8 to 10 differ by at most 3 points; errors of HFU (figure 7) are at most 5 "
-    "points; 'or more' and 'or less' hold; all else differs by at most 5 %, or 10 % where the "
+    "points; 'or more' and 'or less' hold; all else differs by at most 5%, or 10% where the "
     "paper says 'about'."
 )
 

@@ -12,6 +12,7 @@ from results.sections.section import (
     Row,
     Section,
     case_section,
+    grain_shown,
     grouped,
     human_bytes,
     human_seconds,
@@ -58,7 +59,7 @@ def work_sections(result: Result) -> Iterator[Section]:
         "1 if all are equal.",
     )
     yield Section(
-        "Rails that are crossed, though no spine switch joins them",
+        "Rails that are crossed without a spine switch",
         remarks=[f"{c['case']}: {how}" for c in cases for how in c.get("rail_crossings", ())],
     )
     yield _iterations([case for case in cases if "iteration" in case])
@@ -99,14 +100,21 @@ SCHEDULE: Columns = (
     ("overlap", lambda case: f"{case['overlap']:.1%}"),
 )
 CONTENTION: Columns = (
-    ("grain", lambda case: human_bytes(case["contention"]["grain_bytes"])),
-    ("real", lambda case: human_bytes(case["contention"]["grain_bytes"] * case["size_scale"])),
-    ("of a transfer", lambda case: f"1 of {max(1.0, case['contention']['grains']):.0f}"),
+    ("grain", lambda case: _grain(case)[0]),
+    ("real", lambda case: _grain(case)[1]),
+    ("of a transfer", lambda case: _grain(case)[2]),
     ("flows", lambda case: f"{case['contention']['flows']}"),
     ("Jain", lambda case: f"{case['contention']['jain']:.4f}"),
     ("least share", lambda case: f"{case['contention']['least_share']:.2f}"),
     ("most", lambda case: f"{case['contention']['most_share']:.2f}"),
 )
+
+
+def _grain(case: Result) -> tuple[str, str, str]:
+    shared = case["contention"]
+    return grain_shown(shared["grain_bytes"], shared["grains"], case["size_scale"])
+
+
 FAILURES: Columns = (
     ("blackout", lambda row: number_or_dash(row["blackout_ms"], ".0f", " ms")),
     ("baseline", lambda row: number_or_dash(row["baseline_s"], ".3f")),

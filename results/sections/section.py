@@ -139,11 +139,11 @@ def spread(measured_s: Mapping[str, Any]) -> str:
     return f"{(max(values) - min(values)) / median_s:.1%}" if median_s and values[1:] else "-"
 
 
-def slower_in_words(slower: float, unit: str = "%") -> str:
-    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
+def slower_in_words(slower: float) -> str:
+    """Return a slowdown in words; one that rounds to 0.0% has no sign."""
     percent = f"{100 * abs(slower):.1f}"
     pace = "slower" if slower > 0 else "faster"
-    return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
+    return "as fast" if percent == "0.0" else f"{percent}% {pace}"
 
 
 def slowdown_in_words(slowdown: Result) -> str:
@@ -152,6 +152,12 @@ def slowdown_in_words(slowdown: Result) -> str:
     against = "" if case == baseline else f", against {baseline.split('/')[1]}"
     measured, modeled = (slower_in_words(slowdown[of]) for of in ("measured", "modeled"))
     return f"{case}{against}: {measured} (modeled: {modeled})"
+
+
+def grain_shown(grain_bytes: int, grains: float, size_scale: float) -> tuple[str, str, str]:
+    """Format a grain, emulated and as the platform's data, and its part of a transfer."""
+    part = f"1 of {max(1.0, grains):.0f}"
+    return human_bytes(grain_bytes), human_bytes(grain_bytes * size_scale), part
 
 
 def human_bytes(size: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from model.arrays import Floats, Ints
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Topology
+from model.fabric.topology import Hop, Topology
 from model.job.concurrent_jobs import ConcurrentJobs, written
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, busiest
@@ -202,16 +202,13 @@ def contention(
     complete = [repeat for repeat in repeats if repeat.complete]
     if not complete or not is_contended(transfers, pair, net):
         return None
-    _, hop = busiest(transfers.size_bytes, pair, net)
-    number = FIRST_LINK + net.hops.index(hop)
-    on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
+    hop, on_link, grain_bytes, grains = busiest_flows(transfers, pair, net)
     lasted: dict[int, list[int]] = {number: [] for number in on_link.tolist()}
     for record in (record for repeat in complete for record in repeat.records):
         if record.transfer in lasted:
             lasted[record.transfer].append(max(1, record.arrived_ns - record.started_ns))
     wanted_s = (modeled_s - transfers.begins_s(modeled_s))[on_link]
     shares = wanted_s / (np.array([fmean(times) for times in lasted.values()]) / 1e9)
-    grain_bytes = int(_grains_bytes(net)[pair[on_link]].max())
     return Contention(
         link=f"{hop.link.name} from {hop.sender}",
         flows=len(on_link),
@@ -219,8 +216,17 @@ def contention(
         least_share=float(shares.min()),
         most_share=float(shares.max()),
         grain_bytes=grain_bytes,
-        grains=float(np.median(transfers.size_bytes[on_link]) / grain_bytes),
+        grains=grains,
     )
+
+
+def busiest_flows(transfers: Transfers, pair: Ints, net: Network) -> tuple[Hop, Ints, int, float]:
+    """Return the busiest link, the transfers on it, their grain in bytes, and the grains of one."""
+    _, hop = busiest(transfers.size_bytes, pair, net)
+    number = FIRST_LINK + net.hops.index(hop)
+    on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
+    grain_bytes = int(_grains_bytes(net)[pair[on_link]].max())
+    return hop, on_link, grain_bytes, float(np.median(transfers.size_bytes[on_link]) / grain_bytes)
 
 
 def _grains_bytes(net: Network) -> Ints:

@@ -84,7 +84,7 @@ def unconnected_issues(spec: FabricSpec) -> Iterator[Issue]:
         require_connected(build_topology(spec), HEALTHY)
     except Unreachable as error:
         what = f"on the {spec.kind} fabric {error}: domains need a rail in common"
-        yield Issue(("fabric", "missing"), what)
+        yield Issue(("fabric", "missing"), what, "leave fewer out, or use kinds: rail-optimized")
 
 
 def wiring(fabric: Fabric, port_bps: float) -> Wiring:
@@ -111,7 +111,7 @@ def wiring_issues(fabric: Fabric) -> Iterator[Issue]:
     """Yield issues of the links of a fabric."""
     is_custom, is_alone = FabricKind.CUSTOM in fabric.kinds, len(fabric.kinds) == 1
     if is_custom and not fabric.links:
-        yield Issue(("fabric", "kinds"), "custom needs links")
+        yield Issue(("fabric", "kinds"), "custom needs links", "add `links`, or `topology`")
     elif fabric.links and not is_custom:
         yield Issue(PLACE, "need the kind custom", "add it to `kinds`, or leave `kinds` out")
     elif is_custom:

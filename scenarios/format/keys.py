@@ -254,8 +254,8 @@ class Fabric(Strict):
         name, network = given.get("topology"), {}
         if isinstance(name, str):
             network = read_network(Path(in_folder(name, info)))
-            if "kinds" not in network:
-                # Of Railbed's own, nothing is left out that a name would stand for.
+            if "topology" not in network:
+                # Nothing is left out that a name would stand for.
                 given = {key: value for key, value in given.items() if key != "topology"}
         # Links without a kind are those of a custom fabric.
         if "links" in {**network, **given}:

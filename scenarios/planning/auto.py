@@ -84,7 +84,7 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
                 break
     if packets != FINE_PACKETS:
         why += "; finer ones are too many at this bandwidth_scale"
-    return Chosen(packets, f"turns of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
+    return Chosen(packets, f"segments of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
 
 
 def _why_fine(file: ScenarioFile, machine: Machine | None) -> str:
@@ -185,7 +185,7 @@ def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
     if machine is None:
         return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
-    why = f"95 % of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
+    why = f"95% of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 

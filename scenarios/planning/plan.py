@@ -38,7 +38,8 @@ from model.prediction.network import OF_HB, healthy_network, networks_of, overla
 from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
-from results.sections.section import Marked, Row, Section, human_seconds
+from results.sections.section import Marked, Row, Section, grain_shown, human_seconds
+from results.verdicts.breakdown import busiest_flows
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.task import BANDWIDTH_ALONE, EXACT_UP_TO_GPUS, MOST_SIMULATED, Task
 
@@ -169,14 +170,17 @@ def rail_crossings(scenario: Scenario) -> Iterator[str]:
 
 def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
     """Yield how a case, or each of its jobs, crosses rails; nothing if the fabric has spines."""
-    if spec.routed_as is FabricKind.RAIL_ONLY:
+    if spec.routed_as is FabricKind.RAIL_ONLY and not case.task.is_modeled:
         yield from case.task.crossings(real_task(case.task, spec).spec)
 
 
 def idle_spines(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each fabric with spine switches that carry no data without faults."""
     for spec in scenario.fabrics:
-        if spec.has_spines and (used := spec.most_spines_used) < spec.nic.spines:
+        if spec.nic.pxn:
+            way = "only where no path over HB links and rails is left"
+            yield f"{spec.kind}: with PXN, data takes spine switches {way}."
+        elif spec.has_spines and (used := spec.most_spines_used) < spec.nic.spines:
             count = f"without faults, at most {used} of {spec.nic.spines} spine switches carry data"
             yield f"{spec.kind}: {count}, taken in turn by {counted(spec.domains, 'domain')}."
 
@@ -302,9 +306,23 @@ def notes(scenario: Scenario) -> Iterator[str]:
         real = real_task(case.task, scenario.spec_of(case.kind))
         if price := real.task.price(real.spec):
             yield f"{case.name}: {price}."
+        if grain := _grain(case, scenario.spec_of(case.kind)):
+            yield f"{case.name}: {grain}."
     yield from (f"{sentence}." for sentence in rail_crossings(scenario))
     yield from idle_spines(scenario)
     yield from (f"not emulated: {what}" for what in scenario.left_out)
+
+
+def _grain(case: Case, spec: FabricSpec) -> str:
+    """Say in which grain flows share the busiest link; empty if none contend, or for many GPUs."""
+    if spec.gpus > EXACT_UP_TO_GPUS or not estimate(real_task(case.task, spec)).is_contended:
+        return ""
+    transfers = case.transfers(spec)
+    *_, grain_bytes, grains = busiest_flows(
+        transfers, *healthy_network(transfers, build_topology(spec))
+    )
+    emulated, real, part = grain_shown(grain_bytes, grains, case.size_scale)
+    return f"a grain is {emulated}, {real} of the platform's data, {part} of a transfer"
 
 
 def _loads(plan: CasePlan, machine: Machine | None) -> Iterator[Row]:

@@ -114,8 +114,8 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     cadence = background(background_interval_s(fabric.placement, unaffected))
     with (
         tempfile.TemporaryDirectory() as folder,
-        probing(process_ids, affected, Path(folder) / "affected", watch=watch) as probes,
-        probing(process_ids, unaffected, Path(folder) / "unaffected", cadence, watch) as others,
+        probing(process_ids, affected, Path(folder) / "affected", watch) as probes,
+        probing(process_ids, unaffected, Path(folder) / "unaffected", watch, cadence) as others,
     ):
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=timeline)
         timeline.finish()

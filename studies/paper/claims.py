@@ -132,7 +132,7 @@ def _data_nic_share() -> Finding:
     needed = (by_nic / 0.008 - flows.total) / others
     note = (
         f"with MegatronLM's batch of {batch}; the paper gives none here. Gradients do not grow "
-        f"with the batch, all else does: the share is 0.8 % at {needed:.0f} sequences"
+        f"with the batch, all else does: the share is 0.8% at {needed:.0f} sequences"
     )
     return Finding((100 * by_nic / traffic.every.total,), note)
 
@@ -145,7 +145,7 @@ def _all_to_all_share() -> Finding:
     untied = data * (1 + model.vocabulary * model.hidden / model.shared_parameters)
     note = (
         "16-bit gradients of all parameters outside experts, with one embedding for input and "
-        f"logits; with two embeddings {100 * experts / (experts + untied):.1f} %"
+        f"logits; with two embeddings {100 * experts / (experts + untied):.1f}%"
     )
     return Finding((100 * experts / (experts + data),), note)
 
@@ -196,7 +196,7 @@ def _hfu(name: str) -> float:
 
 def _error(model: str) -> Finding:
     ours, theirs = utilization()[model]
-    note = f"our HFU is {ours:.1f} %, the published one {theirs:.1f} %; the value is an error"
+    note = f"our HFU is {ours:.1f}%, the published one {theirs:.1f}%; the value is an error"
     return Finding((abs(ours - theirs),), note)
 
 
@@ -287,9 +287,9 @@ SETTINGS: dict[str, Setting] = {
     "batch 2048": replace(DEFAULT, batch=2048),
     "batch 8192": replace(DEFAULT, batch=8192),
     "dgx-h100 (speed and memory)": replace(DEFAULT, platform="dgx-h100"),
-    "compute 20 % faster": replace(DEFAULT, compute=1.2),
-    "compute 20 % slower": replace(DEFAULT, compute=0.8),
-    "80 % of the links' bandwidth": replace(DEFAULT, links=0.8),
+    "compute 20% faster": replace(DEFAULT, compute=1.2),
+    "compute 20% slower": replace(DEFAULT, compute=0.8),
+    "80% of the links' bandwidth": replace(DEFAULT, links=0.8),
 }
 SETTING_NOTE = (
     f"assumed: {DEFAULT.gpus} GPUs of {DEFAULT.platform} (speed and memory), batch {DEFAULT.batch} "
@@ -300,7 +300,7 @@ SETTING_NOTE = (
 def _few_stages() -> str:
     """The reason why K = 8 is faster at a small batch than in the paper: longer pipelines."""
     limited = (
-        f"{of_ideal(8, 256, DEFAULT, Wish(pipeline=stages)):.1f} % with {stages} stages"
+        f"{of_ideal(8, 256, DEFAULT, Wish(pipeline=stages)):.1f}% with {stages} stages"
         for stages in (8, 16, 64)
     )
     return (

@@ -144,8 +144,8 @@ def test_the_picture_shows_what_the_data_says(page: Page, served: Served, tmp_pa
     assert float(cable(page, BUSY).locator("circle").first.get_attribute("r") or 0) > 0
     assert "failed" in (cable(page, FAILED).get_attribute("class") or "")
     busiest = page.locator("#busiest td").all_inner_texts()
-    assert busiest == ["d1g0 → rail0", "97 %", "19.4", "90 kB"]
-    assert page.locator("#cpu").inner_text().endswith("cores 90 % busy")
+    assert busiest == ["d1g0 → rail0", "97%", "19.4", "90 kB"]
+    assert page.locator("#cpu").inner_text().endswith("cores 90% busy")
     verdicts = page.locator("#verdicts li").all_inner_texts()
     assert verdicts == ["rail-only/all-to-all/direct: ratio 1.0210", "nic-link-flaps"]
     assert page.locator("#count").inner_text() == "11 of 36 executions"
@@ -216,7 +216,7 @@ def test_a_degraded_link_is_used_at_the_rate_that_is_left(page: Page, served: Se
     page.wait_for_selector(".use.u5")
     assert "failed" not in (cable(page, BUSY).get_attribute("class") or "")
     assert cable(page, BUSY).locator("title").text_content() == f"{BUSY}, 5 Mbit/s"
-    assert page.locator("#busiest td").all_inner_texts()[1:3] == ["97 %", "4.8"]
+    assert page.locator("#busiest td").all_inner_texts()[1:3] == ["97%", "4.8"]
     served.note(failed=[BUSY])  # drained
     page.wait_for_selector(".cable.failed")
 
@@ -241,7 +241,7 @@ def test_a_share_is_of_an_execution_of_the_same_case(page: Page, served: Served)
         served.note(done=before + 1)
         counted(page, step, before + 1)
         served.frame(carried + size // 2)
-        expect(share).to_have_text("50 % of this execution")
+        expect(share).to_have_text("50% of this execution")
         carried += size
         served.frame(carried)
         served.note(done=before + 2)

@@ -266,7 +266,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     faults.break_link(link, FaultMode.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
     pairs = list(permutations((Gpu(0, 0), Gpu(1, 1)), 2))
-    with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
+    with probing(fabric.bed.process_ids, pairs, tmp_path, fabric.bed.watch) as probes:
         restart = faults.kill_controller()
         behind = fabric.bed.controller.journal_length()
         restart()

@@ -128,7 +128,7 @@ def test_every_background_probe_is_counted_on_every_link_of_its_path(
         pairs = list(permutations(placement.gpus, 2))
         cadence = background(background_interval_s(placement, pairs))
         schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 2), 600_000).steps()
-        with probing(bed.process_ids, pairs, tmp_path, cadence, bed.watch) as probes:
+        with probing(bed.process_ids, pairs, tmp_path, bed.watch, cadence) as probes:
             prediction = fabric.predict(schedule)
             before = bed.links.read_counters()
             done = list(fabric.repeats(schedule, prediction, 2, check_data=False))

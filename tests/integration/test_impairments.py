@@ -38,7 +38,9 @@ def test_links_delay_and_lose_packets_or_are_refused(tmp_path: Path) -> None:
     fabric = replace(small, nic=replace(small.nic, impairment=NIC))
     with fabric_up(fabric, ProxyKind.PROCESS) as running:
         running.bed.links.impair()
-        with probing(running.bed.process_ids, (ACROSS, WITHIN), tmp_path) as probes:
+        with probing(
+            running.bed.process_ids, (ACROSS, WITHIN), tmp_path, running.bed.watch
+        ) as probes:
             end_s = time.monotonic() + PROBING_S
             wait_until(lambda: time.monotonic() > end_s, "probes were sent")
             across, within = probes.stop()

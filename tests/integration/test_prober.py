@@ -71,7 +71,7 @@ def by_pair(records: list[PairRecord]) -> dict[str, PairRecord]:
 
 def test_nothing_is_lost_where_nothing_is_broken(fabric: Experiment, tmp_path: Path) -> None:
     begun_ns = time.monotonic_ns()
-    with probing(fabric.bed.process_ids, PAIRS, tmp_path / "probes") as probes:
+    with probing(fabric.bed.process_ids, PAIRS, tmp_path / "probes", fabric.bed.watch) as probes:
         let_pass(1)
         records = probes.stop()
         assert probes.stop() is records
@@ -87,7 +87,7 @@ def test_nothing_is_lost_where_nothing_is_broken(fabric: Experiment, tmp_path: P
 
 
 def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_path: Path) -> None:
-    with probing(fabric.bed.process_ids, PAIRS, tmp_path) as probes:
+    with probing(fabric.bed.process_ids, PAIRS, tmp_path, fabric.bed.watch) as probes:
         let_pass(0.2)
         broken_ns = set_nic_link(fabric, Gpu(0, 0), "down")
         let_pass(0.2)
@@ -113,7 +113,7 @@ def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_
 def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> None:
     with (
         pytest.raises(EmulationError, match=r"the prober .* failed; its log"),
-        probing(fabric.bed.process_ids, PAIRS, tmp_path) as probes,
+        probing(fabric.bed.process_ids, PAIRS, tmp_path, fabric.bed.watch) as probes,
     ):
         os.kill(probes.process.pid, signal.SIGKILL)
 
@@ -134,7 +134,7 @@ def test_what_happens_to_a_prober_is_noticed_while_it_probes(
 
     with (
         pytest.raises(EmulationError, match=f"the prober with UDP port .*{said}"),
-        probing(fabric.bed.process_ids, PAIRS, tmp_path, watch=watch) as probes,
+        probing(fabric.bed.process_ids, PAIRS, tmp_path, watch) as probes,
     ):
         wait_until(lambda: killed(probes.process.pid), "the watch tells it")
     watch.check()
@@ -143,8 +143,8 @@ def test_what_happens_to_a_prober_is_noticed_while_it_probes(
 def test_a_plan_that_cannot_be_is_refused(fabric: Experiment, tmp_path: Path) -> None:
     """Only one prober at a time can receive a GPU's probes."""
     with (
-        probing(fabric.bed.process_ids, PAIRS, tmp_path / "one"),
+        probing(fabric.bed.process_ids, PAIRS, tmp_path / "one", fabric.bed.watch),
         pytest.raises(EmulationError, match=r"did not start(.|\n)*Address already in use"),
-        probing(fabric.bed.process_ids, PAIRS, tmp_path / "other"),
+        probing(fabric.bed.process_ids, PAIRS, tmp_path / "other", fabric.bed.watch),
     ):
         pytest.fail("it must not start")

@@ -193,6 +193,8 @@ def test_the_demo_stores_where_it_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         ("gpu-lost-spare", [], "rail-only: 4 domains x 5 GPUs, 1 spare GPU in each, dgx-h100"),
         ("spare-rail-switch", [], "rail-only: 4 domains x 4 GPUs, 1 spare rail switch, dgx-h100"),
         ("shared-nics", [], "rail-only: 2 domains x 8 GPUs, 4 NICs a domain, dgx-h100"),
+        ("nic-link-degraded", [], "rail-only: nic-link d0g0--rail0: degrade to 2.5 Mbit/s, at "),
+        ("nic-link-flaps", [], "rail-only: nic-link d0g0--rail0: flap, at 0.3 s, for 1.6 s"),
         (
             "quickstart",
             ["fabric.nic_ports=2", "fabric.planes=separate", "fabric.transport=roce"],
@@ -500,6 +502,15 @@ def test_figures_need_no_backend_of_a_notebook(tmp_path: Path) -> None:
     program = [sys.executable, "-P", "-m", "commands", "paper", "fig8", "--to", str(tmp_path)]
     subprocess.run(program, check=True, capture_output=True, env=environment, timeout=60)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["fig8.png", "fig8.svg"]
+
+
+@pytest.mark.parametrize("module", ["figures.kit", "report.charts"])
+def test_figures_say_nothing_of_a_home_that_cannot_be_written(module: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/proc/none"}
+    environment = {key: environment[key] for key in environment if "CONFIG" not in key}
+    program = [sys.executable, "-P", "-c", f"import results.{module}"]
+    done = subprocess.run(program, check=True, capture_output=True, env=environment, timeout=60)
+    assert done.stderr == b""
 
 
 @pytest.mark.usefixtures("quiet")

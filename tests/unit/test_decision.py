@@ -59,9 +59,14 @@ def cluster(tmp_path: Path) -> Path:
     return file
 
 
+def decided(cluster: Path) -> dict[str, Any]:
+    file = load_cluster(cluster)
+    return decide_object(file, load_prices(Path(file.prices)).prices)
+
+
 @pytest.fixture
 def found(cluster: Path) -> dict[str, Any]:
-    return decide_object(load_cluster(cluster))
+    return decided(cluster)
 
 
 def design(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -208,7 +213,7 @@ def test_where_one_switch_joins_all_the_faster_network_wins(cluster: Path) -> No
         .replace("radix: 64", "radix: 128")
     )
     cluster.write_text(small.replace("batch: 16384", "batch: 512"))
-    assert decide_object(load_cluster(cluster))["answer"] == "rail-optimized, K = 8"
+    assert decided(cluster)["answer"] == "rail-optimized, K = 8"
 
 
 def test_one_switch_has_no_spines_and_nothing_is_left_without_it(cluster: Path) -> None:
@@ -220,7 +225,7 @@ def test_one_switch_has_no_spines_and_nothing_is_left_without_it(cluster: Path) 
     )
     small = small.replace("batch: 2048", "batch: 512").replace("batch: 16384", "batch: 512")
     cluster.write_text(small)
-    found = decide_object(load_cluster(cluster))
+    found = decided(cluster)
     first, second = found["designs"][:2]
     assert (first["design"], second["kind"]) == ("rail-optimized, K = 8", "rail-only")
     for one in (first, second):
@@ -318,14 +323,23 @@ def test_a_mistake_is_a_sentence(cluster: Path, old: str, new: str, expected: st
     )
     (cluster.parent / "free.yaml").write_text(free)
     with pytest.raises(InputError) as error:
-        decide_object(load_cluster(cluster))
+        decided(cluster)
     assert expected in str(error.value)
+
+
+def test_wrong_prices_are_refused_before_a_model_is_evaluated(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("studies.decision.trained", lambda *_: pytest.fail("it is evaluated"))
+    cluster.write_text(f"{cluster.read_text()}prices: none.yaml\n")
+    with pytest.raises(InputError, match=r"none\.yaml"):
+        decide(cluster)
 
 
 def cluster_of(folder: Path, text: str) -> dict[str, Any]:
     file = folder / "own.yaml"
     file.write_text(text)
-    return decide_object(load_cluster(file))
+    return decided(file)
 
 
 def test_a_domain_that_degrees_do_not_fill_is_named(
@@ -494,7 +508,7 @@ models: [{configuration: llama-3-405b, batch: 1152, sequence: 8192}]
     usd_s = [(one["usd"] + of_gpus) * one["models"][0]["iteration_s"] for one in (slow, fast)]
     assert usd_s[0] == pytest.approx(usd_s[1])
     assert found["sentence"].endswith(
-        f" % slower. The time of the GPUs is not counted: if a GPU costs more than "
+        f"% slower. The time of the GPUs is not counted: if a GPU costs more than "
         f"{other['above_usd_per_gpu']:.0f} USD, its host and energy included, "
         "rail-optimized, K = 8, spines 1.91:1 costs less."
     )

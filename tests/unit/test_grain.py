@@ -27,7 +27,7 @@ from model.workload.transfers.columns import Transfer, Transfers
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.auto import FINE_PACKETS, GRAINS, peak
-from scenarios.planning.plan import real_task
+from scenarios.planning.plan import notes, real_task
 from scenarios.scenario import Scenario
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
@@ -245,3 +245,20 @@ def test_transfers_that_change_ports_get_a_fine_grain(
     workload: tuple[str, ...], keys: tuple[str, ...], packets: int
 ) -> None:
     assert grain_of("nic-link-down", *workload, *TWO_PORTS, *keys) == packets
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        # A transfer of 250 kB, of 1 MB on the platform.
+        ([], "a grain is 11.6 kB, 46.3 kB of the platform's data, 1 of 22 of a transfer."),
+        (["fabric.grain=45"], "a grain is 65.2 kB, 261 kB of the platform's data, 1 of 4 of a"),
+        (["fabric.transport=roce"], "a grain is 131 kB, 524 kB of the platform's data, 1 of 2 of"),
+        (["fabric.domains=64"], ""),
+    ],
+)
+def test_where_flows_contend_the_grain_is_told(changes: list[str], told: str) -> None:
+    scenario = load(LIBRARY / "contention.yaml", ["fabric.kinds=rail-only", *changes])
+    said = [note.partition(": ")[2] for note in notes(scenario) if "/incast.matrix: a gr" in note]
+    assert len(said) == bool(told)
+    assert all(map(str.startswith, said, [told]))

@@ -274,7 +274,7 @@ def test_matrices_of_equal_sizes_are_told_apart_by_their_workloads() -> None:
     names = [case.name for case in scenario.cases]
     assert [name.rpartition("/")[2] for name in names] == ["workload-0", "workload-1"]
     for entries, name in ((f"{one}, {one}", "matrix"), (f"{one}, {one}, {other}", "workload-0")):
-        with pytest.raises(InputError, match=f"/{name} is defined twice"):
+        with pytest.raises(InputError, match=f"/{name} is defined twice .leave one out; .* scales"):
             load(LIBRARY / "quickstart.yaml", [fabric, f"workloads=[{entries}]"])
 
 

@@ -46,6 +46,7 @@ def astra_sim(text: str) -> dict[str, object]:
 
 def test_a_network_of_astra_sim() -> None:
     assert read_network(ASTRA_SIM) == {
+        "topology": str(ASTRA_SIM),
         "kinds": "rail-only",
         "domains": 2,
         "domain_size": 4,
@@ -96,7 +97,8 @@ def test_a_ring_of_two_hosts_is_a_switch() -> None:
 )
 def test_a_network_of_astra_sim_is_known_in_any_style_of_yaml(tmp_path: Path, text: str) -> None:
     (tmp_path / "n.yml").write_text(text)
-    assert read_network(tmp_path / "n.yml") == read_network(OURS / "one-dimension.yml")
+    assert astra_sim(text) == astra_sim((OURS / "one-dimension.yml").read_text())
+    assert "topology" not in read_network(tmp_path / "n.yml")
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,7 @@ def test_a_file_of_empty_lines_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_a_topology_of_simai() -> None:
     assert read_network(SIMAI) == {
+        "topology": str(SIMAI),
         "kinds": "rail-optimized",
         "domains": 2,
         "domain_size": 4,
@@ -150,9 +153,24 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
     copy.write_text(scenario.text)
     assert "topology" not in scenario.text
-    told = f"not emulated: latencies and error rates of links, if {SIMAI} has any"
-    assert told in notes(scenario)
+    assert f"not emulated: all but the rates of links in {SIMAI}" in notes(scenario)
     assert load(copy).fabrics == scenario.fabrics
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        (ASTRA_SIM, (r"\[ 500, 1000 \]", "[ 0, 0.0 ]")),
+        (SIMAI, (r"bps .*", "bps 0.0ms 0")),
+        (SIMAI, (r"bps .*", "bps")),
+    ],
+)
+def test_what_a_network_does_not_have_is_not_told(
+    tmp_path: Path, path: Path, change: tuple[str, str]
+) -> None:
+    (tmp_path / "network").write_text(re.sub(*change, path.read_text()))
+    (tmp_path / "x.yaml").write_text(f"fabric: {{topology: network}}\n{WORKLOAD}")
+    assert load(tmp_path / "x.yaml").left_out == ()
 
 
 @pytest.mark.parametrize(
@@ -428,6 +446,7 @@ def test_ns3_of_astra_sim_leaves_and_spines_without_hb_domains(tmp_path: Path) -
     (tmp_path / "topology.txt").write_text(text)
     keys = read_network(tmp_path / "topology.txt")
     assert keys == {
+        "topology": str(tmp_path / "topology.txt"),
         "kinds": "rail-only",
         "domains": 4,
         "domain_size": 1,

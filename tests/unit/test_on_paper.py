@@ -474,9 +474,11 @@ def test_a_trace_fills_hb_domains(
 
 def test_idle_spine_switches_are_in_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
     fabric = "--set", "fabric.spines=64"
-    (note,) = predicted(capsys, "quickstart", *fabric)["notes"]
-    app(["predict", "quickstart", *fabric], standalone_mode=False)
-    assert note in " ".join(capsys.readouterr().out.split())
+    crossed, note = predicted(capsys, "quickstart", *fabric)["notes"]
+    assert crossed.startswith("rail-only/all-to-all/direct: 144 of 240 sending pairs of GPUs share")
+    for options in ([], ["--like", "nccl-tests"]):
+        app(["predict", "quickstart", *fabric, *options], standalone_mode=False)
+        assert note in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_notes_say_how_many_gpus_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -681,7 +683,7 @@ def test_what_files_say_and_paper_has_not_is_named(
     network = LIBRARY / "networks" / "two-hosts.yml"
     fabric = ["--set", f"fabric={{topology: {network}}}", "--set", RING]
     (what,) = predicted(capsys, "quickstart", *fabric)["left_out"]
-    assert what.startswith("latencies and error rates of links, if ")
+    assert what.startswith("all but the rates of links in ")
     trace = tmp_path / "own.matrix"
     trace.write_text("8 8\n8 0\n")
     assert predicted(capsys, str(trace))["left_out"] == [

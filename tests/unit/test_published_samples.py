@@ -160,9 +160,11 @@ HOSTS = {
 
 
 def test_a_network_of_our_own(tmp_path: Path) -> None:
-    (tmp_path / "hosts.yml").write_text(NETWORK)
-    assert read_network(tmp_path / "hosts.yml") == HOSTS
+    path = tmp_path / "hosts.yml"
+    path.write_text(NETWORK)
+    assert read_network(path) == {"topology": str(path)} | HOSTS
 
 
 def test_a_published_network(published: Path) -> None:
-    assert read_network(published / "astra-sim" / "hgx_h100_16gpu.yml") == HOSTS
+    path = published / "astra-sim" / "hgx_h100_16gpu.yml"
+    assert read_network(path) == {"topology": str(path)} | HOSTS

@@ -157,7 +157,7 @@ def test_the_object_and_the_table_of_a_run_have_it() -> None:
 
 def test_the_report_of_a_run_has_it(tmp_path: Path) -> None:
     run = read_run(stored_run(tmp_path))
-    title = "Rails that are crossed, though no spine switch joins them"
+    title = "Rails that are crossed without a spine switch"
     assert title not in [section.title for section in sections_of(run_article(run, {}))]
     run.result["cases"][1]["rail_crossings"] = [SHARE]
     (section,) = (one for one in sections_of(run_article(run, {})) if one.title == title)

@@ -77,7 +77,9 @@ def test_where_no_pairs_share_links_oddly_the_timeout_is_by_the_number_of_gpus(
 def test_of_more_paths_than_can_be_followed_none_is(domains: int, follows: bool) -> None:
     on = spec(FabricKind.RAIL_OPTIMIZED, domains, 4)
     on = replace(on, transport=Transport.ROCE, nic=replace(on.nic, oversubscription=4, pxn=False))
-    assert (with_timeout(on) is not on) is follows
+    told = list[str]()
+    assert (with_timeout(on, (), told.append) is not on) is follows
+    assert told == ["rail-optimized: the paths of all queue pairs, for their timeout"] * follows
 
 
 SPINES = "[{what: spine-switch, where: [spine0, spine1, spine2]}]"
@@ -132,7 +134,7 @@ def of_keys(folder: Path, keys: str, faults: str) -> Scenario:
 def test_a_run_brings_its_fabric_up_with_that_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str, faults: str
 ) -> None:
-    used: list[FabricSpec] = []
+    used, told = list[FabricSpec](), list[str]()
 
     @contextmanager
     def brought_up(_run: Run, spec: FabricSpec, _name: str) -> Iterator[None]:
@@ -140,6 +142,7 @@ def test_a_run_brings_its_fabric_up_with_that_timeout(
         yield
 
     monkeypatch.setattr(Run, "_fabric", brought_up)
+    monkeypatch.setattr(Listener, "step", lambda _, what: told.append(what))
     monkeypatch.setattr(Run, "_case", lambda *_: None)
     monkeypatch.setattr(Run, "_fault_case", lambda *_: None)
     measuring = Measuring(
@@ -147,3 +150,4 @@ def test_a_run_brings_its_fabric_up_with_that_timeout(
     )
     Run(ProxyKind.PROCESS, measuring).execute()
     assert used[0].retransmission_timeout_s == timeout_s(tmp_path, keys, faults)
+    assert told == ["rail-optimized: the paths of all queue pairs, for their timeout"]

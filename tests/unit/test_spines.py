@@ -103,6 +103,9 @@ def test_idle_spine_switches_are_told() -> None:
         assert told in notes(scenario)
     assert not list(idle_spines(loaded({"spines": 4})))
     assert not list(idle_spines(loaded({"spines": 64, "spine_selection": "hash"})))
+    (told,) = idle_spines(scenario := loaded({"pxn": "true"}))
+    assert told.startswith("rail-optimized: with PXN, data takes spine switches only where no path")
+    assert told in notes(scenario)
 
 
 @settings(max_examples=30, deadline=None)

@@ -294,7 +294,7 @@ def test_the_page_has_every_point_beside_the_model_at_both_sizes(tmp_path: Path)
     case = "rail-only/iteration/paper-gpt-1t"
     assert f"| fig8, model gpt-1t, K 2: {case} | 36.360 s | 3.0% | 36.000 s | 1.0100 |" in text
     assert "| dgx-h100 | 4 | 11.1% | 0.0% | 3.1% | 0.0% | 0.0% |" in text
-    assert "| 8 | NIC bandwidth | 0.0 % | 0.0 % | 8.0 % | 256 | 8 % |" in text
+    assert "| 8 | NIC bandwidth | 0.0% | 0.0% | 8.0% | 256 | 8% |" in text
     assert text.count(f"| {ALL_TO_ALL}, platform ") == 3 * len(found["all_to_all"])
     drawn = re.findall(r"\(measured-(.*)\.svg\)", text)
     assert all((page.parent / f"measured-{name}.svg").exists() for name in DRAWINGS)

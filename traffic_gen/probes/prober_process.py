@@ -101,8 +101,8 @@ def probing(
     process_ids: Mapping[str, int],
     pairs: Sequence[tuple[Gpu, Gpu]],
     folder: Path,
+    watch: Watch,
     cadence: Cadence = EVERY_MILLISECOND,
-    watch: Watch | None = None,
 ) -> Iterator[Probes]:
     """Probe pairs (source, destination) until the context ends; one such context a port.
 
@@ -123,7 +123,6 @@ def probing(
         wait_until_begun(
             process, lambda: "probing\n" in log.read_text(), name, log, START_DEADLINE_S
         )
-        watch = watch or Watch()
         probes = Probes(process, name, records, log, watch)
         try:
             yield probes

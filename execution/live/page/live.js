@@ -215,7 +215,7 @@ function showBusiest() {
     const [from, to] = n % 2 ? [link.upper, link.lower] : [link.lower, link.upper];
     const row = document.createElement("tr");
     item(row, "td", `${from} → ${to}`);
-    item(row, "td", `${(use / 10).toFixed(0)} %`);
+    item(row, "td", `${(use / 10).toFixed(0)}%`);
     item(row, "td", (use / 1000 * rateOf(link) / 1e6).toFixed(1));
     item(row, "td", kilobytes(frame.queued[n]));
     return row;
@@ -248,7 +248,7 @@ function forget() {
 }
 
 function percent(share, digits = 0) {
-  return `${(100 * share).toFixed(digits)} %`;
+  return `${(100 * share).toFixed(digits)}%`;
 }
 
 function light(id, verdict, text) {

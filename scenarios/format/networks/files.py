@@ -25,7 +25,7 @@ from linux.files.user_files import Unreadable, read_text
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import Document, FileKind, parse
 from scenarios.format.issues import Issue, Unmapped
-from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
+from scenarios.format.networks.ns3 import LEFT_OUT, is_ns3, is_simai, read_ns3, read_simai
 from scenarios.format.units import (
     MOST_IN_NETWORK,
     MOST_LINKS,
@@ -197,6 +197,7 @@ def _dimension_issues(network: Dimensions) -> Iterator[Issue]:
 def read_network(path: Path) -> dict[str, object]:
     """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
 
+    Its path is among them if its links have more than rates, which is left out.
     Raises `InputError` for mistakes in a custom network, or in one of ASTRA-sim.
     """
     try:
@@ -207,11 +208,13 @@ def read_network(path: Path) -> dict[str, object]:
         own = checked(parse(path, text, KIND), NetworkFile)
         return own.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if OF_ASTRA_SIM.search(text):
-        return read_astra_sim(parse(path, text, KIND))
+        document = parse(path, text, KIND)
+        keys, latency = read_astra_sim(document), str(document.values.get("latency"))
+        return keys | ({"topology": str(path)} if re.search("[1-9]", latency) else {})
     try:
         for is_one, read in FORMATS.values():
             if is_one(text):
-                return read(text)
+                return read(text) | ({"topology": str(path)} if LEFT_OUT.search(text) else {})
     except Unmapped as error:
         raise ValueError(f"{path}:{error.line}: {error.what}") from None
     known = f"{', '.join(FORMATS)}, ASTRA-sim, and a custom network with `links`"

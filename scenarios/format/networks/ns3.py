@@ -31,6 +31,8 @@ UNIT = r"([kKMGT]?|[KMG]i)([bB])(?:ps|/s)"
 LINK = re.compile(
     rf"\s*([0-9]{{1,9}})\s+([0-9]{{1,9}})\s+([0-9.]{{1,20}})\s*{UNIT}(?:\s+\S+){{0,2}}\s*"
 )
+# A latency or an error rate above 0.
+LEFT_OUT = re.compile(rf"{UNIT}[ \t]+(?:\S+[ \t]+)?[0.]*[1-9]")
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 # Units of ns-3's DataRate: of bits and of bytes.
 BITS = {"b": 1, "B": 8}
