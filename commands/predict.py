@@ -13,7 +13,7 @@ import typer
 
 from commands.export_nccl_tests import groups, rows_as_printed
 from commands.options import AsJson, Overrides, refuse_idle, scenario_names
-from commands.output import print_result
+from commands.output import err, print_result
 from commands.train import Fabric, checked_changes
 from model.errors import InputError, Problem, visible
 from model.fabric.spec import COMPARED, PLATFORMS
@@ -44,6 +44,8 @@ BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
 # Framings of RDMA, and the MTUs of its paths (IBTA specification, volume 1).
 RDMA, MTUS = ("roce", "infiniband"), (256, 512, 1024, 2048, 4096)
+# Shown on a terminal meanwhile: contended transfers without a closed form may take minutes.
+COMPUTING = "Computing the times on paper"
 
 
 def predict(
@@ -114,7 +116,8 @@ def predict(
     packets = FRAMINGS[framing](payload_bytes)
     told = [*(f"{sentence}." for sentence in rail_crossings(loaded)), *idle_spines(loaded)]
     if like is None:
-        cases, problems = on_paper(loaded, packets, link_s)
+        with err.status(COMPUTING):
+            cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
         named["notes"] = [*told, *only_modeled(loaded, cases)]
@@ -123,7 +126,8 @@ def predict(
     else:
         sizes = _sizes(BEGIN if begin is None else begin, END if end is None else end)
         ranged = _ranged(loaded, sizes)
-        cases, problems = on_paper(ranged, packets, link_s)
+        with err.status(COMPUTING):
+            cases, problems = on_paper(ranged, packets, link_s)
         # What NCCL chooses differs from size to size, and is told for each.
         named_by_user = (case for case in cases if case.reason is None)
         _print_like_nccl_tests(loaded, cases, [*told, *only_modeled(ranged, named_by_user)])
