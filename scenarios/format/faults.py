@@ -257,7 +257,7 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         return
     if _is_of_controllers(file):
         what = f"{job.strategy} needs a failure of the fabric: a killed controller stops no job"
-        yield Issue(("job", "strategy"), what)
+        yield Issue(("job", "strategy"), what, f"use {RecoveryStrategy.REROUTE}")
         return
     count = sum(entry.random or len(entry.where or (entry.what,)) for entry in file.faults)
     if count != 1:

@@ -254,7 +254,8 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "[{what: controller, how: kill}]",
             "{strategy: abort-and-restart}",
             "",
-            "abort-and-restart needs a failure of the fabric: a killed controller stops no job",
+            "abort-and-restart needs a failure of the fabric: a killed controller stops no job "
+            "(use reroute)",
         ),
         (
             "[{what: rail-switch, where: [rail4]}]",
