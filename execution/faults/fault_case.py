@@ -1,5 +1,6 @@
 """Measure a case with faults in four phases: baseline, during fault, degraded, recovered."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,7 +27,13 @@ from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import affected_interval_s, background_interval_s, pairs_by_hop, probed_pairs
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
-from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
+from model.prediction.fluid import (
+    Prediction,
+    path_class,
+    predict,
+    predict_through,
+    transfer_paths,
+)
 from model.prediction.network import PathClass
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.byte_conservation import payload_reasons
@@ -145,7 +152,8 @@ class FaultCase:
                 self.fabric, self.injector, moments_s, self.faults, self._gives_up
             )
             undos.callback(timeline.undo)
-            during = self._during_fault(timeline, prediction)
+            longest = max(prediction, self._degraded(latency_s), key=lambda one: one.completion_s)
+            during = self._during_fault(timeline, prediction, longest)
             epochs = self._epochs(during)
             if not self._restarts:
                 self._break(undos)
@@ -174,7 +182,17 @@ class FaultCase:
         """Whether the job aborts: it does not reroute, and the controller detected a failure."""
         return self._restarts and has_detected(self.fabric.bed.controller.journal, started_ns)
 
-    def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
+    def _degraded(self, latency_s: Mapping[PathClass, float]) -> Prediction:
+        """Predict an execution with all faults, where the job is then; latencies may be others."""
+        later, longest_s = self._later(), max(latency_s.values(), default=0.0)
+        known_s = defaultdict(lambda: longest_s, latency_s)
+        health = health_under(later.topology, self.faults)
+        return predict(self.schedule, later.topology, known_s, health, later.gpus)
+
+    def _during_fault(
+        self, timeline: FaultTimeline, prediction: Prediction, longest: Prediction
+    ) -> FaultedExecution:
+        """Execute while the faults begin; `longest` is what the job has patience for."""
         name, folder = f"{self.case.name}/{DURING}", self.measuring.folder
         self.measuring.listener.step(phase_in_words(name))
         place, bed = folder.folder_of(name), self.fabric.bed
@@ -184,7 +202,7 @@ class FaultCase:
             observing(self.fabric, place) as observer,
             LinkSampler(self.home.topology.links, place),
         ):
-            self._run(executions, prediction, observer, timeline)
+            self._run(executions, longest, observer, timeline)
             timeline.finish()
             gave_up = self._restarts and not executions[0].complete
             if gave_up:
@@ -194,7 +212,7 @@ class FaultCase:
             if gave_up:
                 self._recover()
                 back_ns = executions[0].end_ns + round(self.job.restart_time * 1e9)
-                self._run(executions, prediction, observer, not_before_ns=back_ns)
+                self._run(executions, longest, observer, not_before_ns=back_ns)
             records = probes.stop()
         return FaultedExecution(
             executions=tuple(executions),

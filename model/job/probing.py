@@ -1,13 +1,13 @@
 """The pairs of GPUs that a failure experiment probes, and how often."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop, LinkKind, Topology
-from model.faults import Fault, health_under
+from model.faults import Fault, broken_links, health_under
 from model.job.placement import Pair, Placement
 from model.routing.paths import Routing
 
@@ -34,8 +34,9 @@ def probed_pairs(
     Affected are pairs whose paths cross a link that fails with `faults`: those in the placement's
     health, which has the `lasting` faults, and those to which earlier ones of `faults` lead.
 
-    At most `most` affected pairs, evenly spread over all such pairs. A pair on links that an
-    optical switch moves, for the placement `later`, is not unaffected.
+    At most `most` affected pairs: equally many of each fault that is the last to break some, as far
+    as it has so many, evenly spread over these. A pair on links that an optical switch moves, for
+    the placement `later`, is not unaffected.
     """
     topology = placement.topology
     moved = _moved(topology, (later or placement).topology)
@@ -44,18 +45,28 @@ def probed_pairs(
     )
     before = [Routing(topology, state) for state in (placement.health, *between)]
     after = Routing(topology, health)
-    affected, unaffected = [], []
+    broken = [health.failed & broken_links(topology, fault) for fault in faults]
+    affected, unaffected = defaultdict[int, list[Pair]](list), []
     for pair in _pairs(placement):
-        paths = (routing.path_if_any(*pair) or () for routing in before)
-        links = {hop.link.name for path in paths for hop in path}
+        paths = [{hop.link.name for hop in routing.path_if_any(*pair) or ()} for routing in before]
+        links = set().union(*paths)
         if links & health.failed:
             if after.path_if_any(*pair) is not None:
-                affected.append(pair)
+                breaks = (n for n, path in enumerate(paths) if path & broken[n])
+                affected[max(breaks, default=0)].append(pair)
         elif not links & moved:
             unaffected.append(pair)
-    count = min(most, len(affected))
-    spread = [affected[place * len(affected) // count] for place in range(count)]
-    return spread, unaffected
+    return _spread(affected.values(), most), unaffected
+
+
+def _spread(groups: Iterable[Sequence[Pair]], most: int) -> list[Pair]:
+    """Choose at most so many pairs: of small groups all, of the others equally many, spread."""
+    chosen: list[Pair] = []
+    waiting = sorted(groups, key=len)
+    for place, group in enumerate(waiting):
+        count = min(len(group), (most - len(chosen)) // (len(waiting) - place))
+        chosen += (group[n * len(group) // count] for n in range(count))
+    return chosen
 
 
 def _pairs(placement: Placement) -> Iterator[Pair]:

@@ -176,6 +176,10 @@ class FaultImpact:
         for phase, result in phases.items():
             if result is not None:
                 yield from with_verdict(result, f"{phase}: ")
+        blackout_ms = self.probes.blackout_ms or 0.0
+        if self.replay and self.replay.verdict is not Verdict.PASS and 0 < blackout_ms < inf:
+            what = f"knows no losses, as of the blackout of {blackout_ms:.0f} ms"
+            yield Verdict.PASS, f"replay: {what}"
 
 
 def _probe_reasons(probes: Probes) -> Iterator[Reason]:

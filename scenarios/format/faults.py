@@ -166,7 +166,10 @@ def start_s(entry: FaultEntry) -> float:
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
-    """Return the faults on one fabric, and issues: missing components, unreachable GPUs."""
+    """Return the faults on one fabric, first those that begin first, and issues of them.
+
+    Components may be missing, and GPUs unreachable. Of faults at steps, times are not known.
+    """
     topology = build_topology(spec)
     faults: list[Fault] = []
     issues: list[Issue] = []
@@ -184,7 +187,7 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
             faults += begun
     if not issues:
         issues += _unreachable(file, topology, faults)
-    return tuple(faults), issues
+    return tuple(sorted(faults, key=lambda fault: (fault.at_step or 0, fault.at_s))), issues
 
 
 def _unreachable(
@@ -259,7 +262,7 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         return
     if _is_of_controllers(file):
         what = f"{job.strategy} needs a failure of the fabric: a killed controller stops no job"
-        yield Issue(("job", "strategy"), what)
+        yield Issue(("job", "strategy"), what, f"use {RecoveryStrategy.REROUTE}")
         return
     count = sum(entry.random or len(entry.where or (entry.what,)) for entry in file.faults)
     if count != 1:

@@ -358,8 +358,8 @@ class ScenarioFile(Strict):
     job: Job = Field(default_factory=Job)
     """how the job recovers from faults"""
     probed_pairs: Count = Field(default=6, le=MOST_PAIRS)
-    """faults: number of affected pairs that are probed at 1 kHz; each takes 0.5 Mbit/s of its
-    links"""
+    """faults: number of affected pairs that are probed at 1 kHz, equally many of each fault; each
+    takes 0.5 Mbit/s of its links"""
     repeats: Annotated[Count, Field(le=MOST_EXECUTIONS)] | Literal["auto"] = 5
     """counted executions of a case; `auto`: until the median is known to 0.5 % either way with 95 %
     confidence, 6 to 30"""

@@ -100,6 +100,7 @@ class LinkFaults:
         """End the faults of both ends of a link: those of a switch that it leaves."""
         ends = [end for end in (link.lower, link.upper) if self._dropping.pop(end, 0)]
         self._down.pop(link.upper, None)
+        self.drain([link], alias="")
         self._change(ends, end_blackhole, "cannot send again", (*GONE, *NO_BLACKHOLE))
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:

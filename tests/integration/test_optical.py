@@ -50,6 +50,7 @@ LOST_GPU = SPARE_GPU, Component.GPU, "d0g0", RecoveryStrategy.SPARE_GPU
         (LOST_SWITCH, FaultMode.DOWN),
         (LOST_SWITCH, FaultMode.BLACKHOLE),
         (LOST_SWITCH, FaultMode.KILL),
+        (LOST_SWITCH, FaultMode.UPGRADE),
         (LOST_GPU, FaultMode.DOWN),
         (LOST_GPU, FaultMode.BLACKHOLE),
     ],

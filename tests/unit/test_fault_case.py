@@ -14,7 +14,7 @@ from model.fabric.health import Epoch
 from model.faults import Component, Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, job_placement
 from model.measurement.records import FaultRecord, Repeat
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from results.verdicts.fault_impact import FaultImpact, Restart
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -38,6 +38,7 @@ class Bench:
         self, monkeypatch: pytest.MonkeyPatch, name: str, *, whole: bool = True, runs: bool = True
     ) -> None:
         self.done, self.pairs, self.whole = list[str](), list[Sequence[Any]](), whole
+        self.patience_for_s = list[float]()
         scenario = load(LIBRARY / f"{name}.yaml")
         self.home, case = job_placement(scenario.fabrics[0]), scenario.cases[0]
         topology, schedule = self.home.topology, case.schedule(self.home.spec)
@@ -93,8 +94,16 @@ class Bench:
         return MagicMock(judged={"probed": phase}.get, prediction=self.prediction)
 
     def repeats(
-        self, *_: Any, first: int, not_before_ns: int, before: Callable[[int], None], **__: Any
+        self,
+        _: Any,
+        longest: Prediction,
+        *__: Any,
+        first: int,
+        not_before_ns: int,
+        before: Callable[[int], None],
+        **___: Any,
     ) -> Iterator[Repeat]:
+        self.patience_for_s.append(longest.completion_s)
         self.note(f"from {not_before_ns / SECOND_NS:.3g} s")
         before(first)
         whole, start_ns = first > 0 or self.whole, max(SECOND_NS, not_before_ns)
@@ -162,6 +171,14 @@ def test_phases_follow_the_strategy_of_the_job(
     assert (found.during.restart is not None) == (len(found.during.executions) > 1)
     if RESTARTS in expected:
         assert found.during.restart == Restart(2.0, 2.5, 0.5, bench.prediction.completion_s)
+
+
+@pytest.mark.parametrize("name", ["nic-link-down", "abort-and-restart"])
+def test_a_job_has_patience_for_what_faults_leave(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    bench = Bench(monkeypatch, name, whole=name == "nic-link-down")
+    assert min(bench.patience_for_s) > 1.2 * bench.prediction.completion_s
 
 
 def test_a_fault_begins_again_though_nobody_responds(monkeypatch: pytest.MonkeyPatch) -> None:

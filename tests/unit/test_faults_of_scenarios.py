@@ -254,7 +254,8 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "[{what: controller, how: kill}]",
             "{strategy: abort-and-restart}",
             "",
-            "abort-and-restart needs a failure of the fabric: a killed controller stops no job",
+            "abort-and-restart needs a failure of the fabric: a killed controller stops no job "
+            "(use reroute)",
         ),
         (
             "[{what: rail-switch, where: [rail4]}]",
@@ -394,6 +395,16 @@ def test_an_entry_becomes_a_fault_on_each_fabric(file: Path) -> None:
         count=4,
     )
     assert scenario.faults == dict.fromkeys(COMPARED, (expected,))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("at: 0.1", "at: 0.2"), ("at_step: 1", "at_step: 2")]
+)
+def test_faults_are_in_the_order_in_which_they_begin(file: Path, first: str, second: str) -> None:
+    """A pair is affected that a fault leads to a link which a later one breaks."""
+    scenario = loaded(file, f"[{{what: nic-link, {second}}}, {{what: rail-switch, {first}}}]")
+    targets = [fault.target for fault in scenario.faults[FabricKind.RAIL_ONLY]]
+    assert targets == ["rail0", "d0g0--rail0"]
 
 
 def test_chance_is_the_same_for_the_same_seed(file: Path) -> None:

@@ -152,6 +152,19 @@ def test_a_pair_that_a_first_fault_leads_to_the_link_of_a_second_is_not_unaffect
     assert pair not in unaffected
 
 
+def test_pairs_of_each_fault_are_probed_however_few_it_breaks() -> None:
+    """Else a blackout is missed that only the few have."""
+    placement = job_placement(spec(FabricKind.RAIL_OPTIMIZED, 3, 3))
+    switch = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")
+    uplink = Fault(Component.UPLINK, FaultMode.BLACKHOLE, "rail1--spine0")
+    alone = broken_links(placement.topology, uplink) - broken_links(placement.topology, switch)
+    for faults in ([switch, uplink], [uplink, switch]):
+        pairs, _ = probed_pairs(placement, faults, 4)
+        paths = (Routing(placement.topology).path(*pair) for pair in pairs)
+        assert sum(alone <= {hop.link.name for hop in path} for path in paths) > 1
+        assert len(set(pairs)) == 4
+
+
 @KINDS
 def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKind) -> None:
     placement = job_placement(spec(kind, 3, 3, 3))

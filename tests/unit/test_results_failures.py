@@ -129,6 +129,12 @@ def test_verdicts(changes: dict[str, Any], verdict: Verdict, words: str | None) 
     assert any(words in reason for reason in reasons) if words else not reasons
 
 
+def test_a_replay_that_is_off_names_the_blackout_that_it_does_not_know() -> None:
+    replays = (result(1.06), result(1.0))
+    notes = [replace(IMPACT, degraded=None, replay=one).judgement.notes for one in replays]
+    assert notes == [("replay: knows no losses, as of the blackout of 14 ms",), ()]
+
+
 def test_the_object_is_json() -> None:
     row = failed("nic-link-down", IMPACT)
     assert json.loads(json.dumps(row)) == row
