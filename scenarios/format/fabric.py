@@ -219,7 +219,9 @@ def _queue_issues(fabric: Fabric) -> Iterator[Issue]:
         what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
         yield Issue((*place, "kmin"), what)
     elif queue.kmin >= queue.buffer:
-        what = f"must be less than buffer, {queue.buffer} B, got {queue.kmin} B: no packet is marked"
+        what = (
+            f"must be less than buffer, {queue.buffer} B, got {queue.kmin} B: no packet is marked"
+        )
         yield Issue((*place, "kmin"), what)
 
 

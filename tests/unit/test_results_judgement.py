@@ -156,7 +156,12 @@ def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
 @pytest.mark.parametrize(
     ("shares", "windows", "alpha", "notes"),
     [
-        ([1.0, 0.047, 0.3], [32.0] * 3, 0.9, ("DCQCN cut a queue pair to 4.7% of its port's rate",)),
+        (
+            [1.0, 0.047, 0.3],
+            [32.0] * 3,
+            0.9,
+            ("DCQCN cut a queue pair to 4.7% of its port's rate",),
+        ),
         ([1.0, 1.0], [32.0] * 2, 1.0, ()),
         ([None, None], [32.0, 32.0], None, ()),
         (
