@@ -68,7 +68,7 @@ class QueuePairSample:
 class Repeat:
     """One execution of a schedule.
 
-    `completion_s` counts until the last byte has arrived, or until the execution was aborted.
+    `completion_s` counts until the last byte has arrived, or until the execution was given up.
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
     payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
     number of TCP retransmits of each rank, `out_of_order` its number of packets that arrived

@@ -7,10 +7,10 @@ from math import isclose
 import numpy as np
 
 from model.fabric.health import Epoch
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import RankGpus, Topology
 from model.fabric.transport import Transport
-from model.measurement.records import CaseExecutions, Repeat
+from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks_of, overlap
 from model.sentences import counted
@@ -318,12 +318,22 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     if measured.dropped_packets:
         kind = Verdict.PASS if spec.nic.queue else Verdict.WARN
         yield kind, f"queues dropped {counted(measured.dropped_packets, 'packet')}"
-    # Rates that DCQCN cut return slowly, and no model has it.
-    samples = (sample for repeat in repeats for sample in repeat.queue_pairs)
-    rates = [one.rate_bps for one in samples if one.rate_bps is not None and one.alpha is not None]
-    least = min(rates, default=spec.emulated_port_bps) / spec.emulated_port_bps
+    yield from _cuts([one for repeat in repeats for one in repeat.queue_pairs], spec)
+
+
+def _cuts(samples: Sequence[QueuePairSample], spec: FabricSpec) -> Iterator[Reason]:
+    """Note how far congestion control cut queue pairs: what it cuts returns slowly, in no model."""
+    by_marks = [one.rate_bps for one in samples if one.alpha is not None and one.rate_bps]
+    least = min(by_marks, default=spec.emulated_port_bps) / spec.emulated_port_bps
     if least < 1:
         yield Verdict.PASS, f"DCQCN cut a queue pair to {least:.1%} of its port's rate"
+    # A window below one packet is paced.
+    by_delay = [(one.window, one.rate_bps is None) for one in samples if one.alpha is None]
+    window, is_whole = min(by_delay, default=(spec.roce.window, True))
+    if window < spec.roce.window or not is_whole:
+        to = f"to {window:.3g}" if is_whole else "below 1"
+        most = counted(spec.roce.window, "packet")
+        yield Verdict.PASS, f"Swift cut the window of a queue pair {to} of {most}"
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:

@@ -218,6 +218,11 @@ def _queue_issues(fabric: Fabric) -> Iterator[Issue]:
     elif queue.kmin >= queue.kmax:
         what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
         yield Issue((*place, "kmin"), what)
+    elif queue.kmin >= queue.buffer:
+        what = (
+            f"must be less than buffer, {queue.buffer} B, got {queue.kmin} B: no packet is marked"
+        )
+        yield Issue((*place, "kmin"), what)
 
 
 def _uplinks_of_rail(fabric: Fabric, kind: FabricKind) -> int:
@@ -228,15 +233,18 @@ def _uplinks_of_rail(fabric: Fabric, kind: FabricKind) -> int:
 
 
 def idle_keys(fabric: Fabric) -> Iterator[str]:
-    """Yield the keys of switches that none of the fabric's kinds has, with why.
+    """Yield the keys of switches that none of the fabric's kinds has, or has one of, with why.
 
     They are not refused: a kind may be left out for one run, and the keys be there for the other.
     """
-    if not any(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds):
-        of_links = () if FabricKind.CUSTOM in fabric.kinds else ("spine_selection",)
+    spines = [_spines(fabric, kind) for kind in fabric.kinds if _uplinks_of_rail(fabric, kind)]
+    of_links = () if FabricKind.CUSTOM in fabric.kinds else ("spine_selection",)
+    if not spines:
         if given := _not_default(fabric, "spines", "oversubscription", "planes", *of_links):
             keys = ", ".join(f"fabric.{key}" for key in given)
             yield f"{keys}: no kind of fabric here has spine switches"
+    elif max(spines) == 1 and _not_default(fabric, *of_links):
+        yield "fabric.spine_selection: there is one spine switch to select"
     if fabric.rail_leaves > 1 and FabricKind.RAIL_ONLY not in fabric.kinds:
         yield "fabric.rail_leaves: rail-only alone has them"
 

@@ -128,7 +128,7 @@ def _unserved(entry: FaultEntry, file: ScenarioFile) -> Iterator[tuple[str, ...]
     is_spread = fabric.spine_selection is SpineSelection.SPRAY or (roce and roce.split_data)
     is_above = entry.what in (Component.UPLINK, Component.SPINE_SWITCH)
     if is_above and is_spread and fabric.lanes > 1:
-        what = f"cannot be modeled of a {entry.what}: a flow may end on both ports of a NIC"
+        what = f"{entry.what} cannot be modeled: a flow may end on both ports of a NIC"
         yield "what", what, "use nic_ports: 1, or leave out spray and split_data"
     if strategy in WITHOUT_MOVE and entry.what in _LOST_GPU:
         what = f"loss of a {entry.what} needs a replacement; job.strategy is {strategy}"

@@ -12,6 +12,7 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec as fabric_spec
+from traffic_gen.agents import client
 from traffic_gen.agents.client import Aborted, AgentClient, Incomplete
 
 RANKS = 3
@@ -118,6 +119,17 @@ def test_an_aborted_execution_lasts_until_its_abort(agents: Agents) -> None:
     repeat = AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60, gives_up)
     assert not repeat.complete
     assert repeat.completion_s >= ABORTED_S
+
+
+def test_what_is_left_undone_lasts_until_all_agents_have_ended(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for delay in ("START_DELAY_NS", "START_DELAY_EACH_NS"):
+        monkeypatch.setattr(client, delay, 0)
+    agents.broken = RANKS - 1
+    repeat = AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60)
+    assert not repeat.complete
+    assert 0 < repeat.completion_s < 60
 
 
 class SlowReader:

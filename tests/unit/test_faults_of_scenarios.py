@@ -273,7 +273,7 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "[{what: spine-switch}]",
             "{}",
             "kinds: rail-optimized\n  nic_ports: 2\n  transport: roce\n  spine_selection: spray",
-            "cannot be modeled of a spine-switch: a flow may end on both ports of a NIC",
+            "spine-switch cannot be modeled: a flow may end on both ports of a NIC",
         ),
     ],
 )

@@ -154,21 +154,39 @@ def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "alpha", "notes"),
+    ("shares", "windows", "alpha", "notes"),
     [
-        ([1.0, 0.047, 0.3], 0.9, ("DCQCN cut a queue pair to 4.7% of its port's rate",)),
-        ([1.0, 1.0], 1.0, ()),
-        ([None, 0.01], None, ()),  # Swift paces a window below one packet
+        (
+            [1.0, 0.047, 0.3],
+            [32.0] * 3,
+            0.9,
+            ("DCQCN cut a queue pair to 4.7% of its port's rate",),
+        ),
+        ([1.0, 1.0], [32.0] * 2, 1.0, ()),
+        ([None, None], [32.0, 32.0], None, ()),
+        (
+            [None, None, None],
+            [32.0, 2.517, 9.0],
+            None,
+            ("Swift cut the window of a queue pair to 2.52 of 32 packets",),
+        ),
+        # A window below one packet is paced.
+        (
+            [None, 0.01, None],
+            [32.0, 1.0, 1.0],
+            None,
+            ("Swift cut the window of a queue pair below 1 of 32 packets",),
+        ),
     ],
 )
-def test_rates_that_dcqcn_cut_are_noted(
-    shares: list[float | None], alpha: float | None, notes: tuple[str, ...]
+def test_how_far_congestion_control_cut_queue_pairs_is_noted(
+    shares: list[float | None], windows: list[float], alpha: float | None, notes: tuple[str, ...]
 ) -> None:
     port_bps = TOPOLOGY.spec.emulated_port_bps
     rates = [None if share is None else share * port_bps for share in shares]
     samples = tuple(
-        QueuePairSample(0, 0, 1, 0, 0, ns, 0, 0, 0, rate, 32.0, alpha)
-        for ns, rate in enumerate(rates)
+        QueuePairSample(0, 0, 1, 0, 0, ns, 0, 0, 0, rate, window, alpha)
+        for ns, (rate, window) in enumerate(zip(rates, windows, strict=True))
     )
     case = result(replace(repeat(), queue_pairs=samples))
     assert case.notes == notes

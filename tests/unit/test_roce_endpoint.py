@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from ipaddress import IPv4Address
+from math import inf
 from typing import Any
 
 import pytest
@@ -190,6 +191,21 @@ def test_every_congestion_control_is_one_of_its_own() -> None:
         side.close()
         controls |= {type(pair.sender.control) for pair in side.endpoint.by_number.values()}
     assert len(controls) == len(Congestion)
+
+
+@pytest.mark.parametrize("congestion", ["dcqcn", "swift"])
+def test_the_next_program_begins_without_the_congestion_of_the_last_one(congestion: str) -> None:
+    side = Side(0, {"congestion": congestion})
+    (fresh, *_), pairs = side.endpoint.sending(), side.endpoint.by_number.values()
+    begun = fresh.sender.control.rate_bps, fresh.sender.control.window
+    for pair in pairs:
+        pair.sender.control.notified(1)
+        pair.sender.control.timed_out(1)
+        pair.notified_ns = 1
+    side.endpoint.connect(side.handlers)
+    side.close()
+    assert {(p.sender.control.rate_bps, p.sender.control.window) for p in pairs} == {begun}
+    assert {pair.notified_ns for pair in pairs} == {-inf}
 
 
 def assert_samples_count_all(sender: endpoint.Endpoint) -> None:

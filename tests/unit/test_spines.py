@@ -57,6 +57,8 @@ def milliseconds(fabric: Keys, work: str = RING) -> float:
         ({"kinds": "rail-only", "rail_leaves": 2, "spines": 2, "spine_selection": "hash"}, ()),
         ({"kinds": "rail-only", "nic_ports": 2, "planes": "separate"}, ("fabric.planes: no kind",)),
         ({"kinds": "rail-optimized", "rail_leaves": 2}, ("fabric.rail_leaves: rail-only",)),
+        ({"spines": 1}, ()),
+        ({"spines": 1, "spine_selection": "hash"}, ("fabric.spine_selection: there is one",)),
     ],
 )
 def test_keys_of_switches_that_no_kind_has_are_told(keys: Keys, told: tuple[str, ...]) -> None:

@@ -135,41 +135,45 @@ class AgentClient:
         """Execute the loaded schedule once; raise `Incomplete` if a part dies or does not answer.
 
         `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, or a queue pair has
-        broken, the agents stop, and what they left undone lasts until then. The execution starts at
-        `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
+        broken, or `at_most_s` have passed, the agents stop, and what they left undone lasts until
+        then. The execution starts at `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
         start_ns, report_s = self._start(ranks, at_most_s, not_before_ns), self._report_s(transfers)
         ended, reports, asked = Answers(), Answers(), False
 
+        def elapsed_s() -> float:
+            return (time.monotonic_ns() - start_ns) / 1e9
+
+        def until(lasted_s: float) -> Repeat:
+            repeat = self._repeat(transfers, ranks, number, start_ns, reports)
+            longer_s = 0.0 if repeat.complete else lasted_s
+            return replace(repeat, completion_s=max(repeat.completion_s, longer_s))
+
         def tick() -> float:
             if any(answer["broken"] for answer in ended.values()):
                 raise Aborted
-            return on_tick((time.monotonic_ns() - start_ns) / 1e9)
+            return on_tick(elapsed_s())
 
         try:
             last_s = start_ns / 1e9 + at_most_s + ANSWER_S
             self._wait(ranks, ended, last_s, "finish a repeat", tick)
-            asked = True
+            asked, lasted_s = True, elapsed_s()
             self._report(ended, reports, report_s)
         except Aborted:
-            aborted_s = (time.monotonic_ns() - start_ns) / 1e9
+            lasted_s = elapsed_s()
             self._abort(ranks, ended, reports, report_s)
             # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
                 self._check()
                 raise _silent("abort", silent) from None
-            repeat = self._repeat(transfers, ranks, number, start_ns, reports)
-            until_s = max(repeat.completion_s, aborted_s)
-            return repeat if repeat.complete else replace(repeat, completion_s=until_s)
         except EmulationError as error:
             # The cause of the failure is known: do not check the testbed any more.
             self._check, self._patience_s = (lambda: None), 0.0
             if not asked:
                 self._abort(ranks, ended, reports, ABORT_DEADLINE_S)
-            repeat = self._repeat(transfers, ranks, number, start_ns, reports)
-            raise Incomplete(error, repeat) from error
-        return self._repeat(transfers, ranks, number, start_ns, reports)
+            raise Incomplete(error, until(elapsed_s())) from error
+        return until(lasted_s)
 
     def execute(
         self, transfers: Sequence[Transfer], addresses: Addresses, at_most_s: float

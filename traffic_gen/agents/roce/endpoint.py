@@ -195,7 +195,12 @@ class Endpoint:
     # Connections
 
     def connect(self, handlers: Handlers) -> None:
-        """Make the queue pairs to and from peers that are new; `handlers` serve their sockets."""
+        """Make the queue pairs to and from peers that are new; `handlers` serve their sockets.
+
+        Those that are open forget the congestion of another program.
+        """
+        for pair in self.by_number.values():
+            pair.sender.control, pair.notified_ns = self._control(), -inf
         numbers = range(self.settings["queue_pairs"])
         for peer, (there, here, me) in self.settings["outgoing"].items():
             if (to := int(peer)) not in self.outgoing:
