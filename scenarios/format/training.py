@@ -23,7 +23,7 @@ from scenarios.format.document import FileKind, read
 from scenarios.format.files import ENDINGS, MODEL_ENDING
 from scenarios.format.issues import meant
 from scenarios.format.model_files import configuration_document, remarks
-from scenarios.format.units import Gpus, Platform, Whole
+from scenarios.format.units import Flag, Gpus, Platform, Whole
 
 SHIPPED = Path(__file__).parent / "configurations"
 DEGREES = ("tensor", "pipeline", "data", "expert", "context")
@@ -103,10 +103,10 @@ class Configuration(Strict):
     head_size: Count | None = None
     latent: GivenLatent | None = None
     feed_forward: Count | None = None
-    gated: bool = False
-    biases: bool = True
-    learned_positions: bool = True
-    tied: bool = True
+    gated: Flag = False
+    biases: Flag = True
+    learned_positions: Flag = True
+    tied: Flag = True
     sequence: Count
     vocabulary: Count
     vocabulary_multiple: Count = 1
@@ -116,12 +116,12 @@ class Configuration(Strict):
     platform: Platform
     domain_size: Count | None = None
     recomputation: Recomputation | None = None
-    sequence_parallel: bool = True
-    fused_attention: bool = False
-    sharding: Literal[1, 2, 3] = 1
-    overlap: bool = False
-    overlap_experts: bool = False
-    offload: bool = False
+    sequence_parallel: Flag = True
+    fused_attention: Flag = False
+    sharding: Annotated[int, Field(ge=1, le=3, strict=True)] = 1
+    overlap: Flag = False
+    overlap_experts: Flag = False
+    offload: Flag = False
     precision: Literal["bf16", "fp8"] = "bf16"
     gradients: Literal["bf16", "fp32"] = "bf16"
     weigh: tuple[Freedom, ...] = ()

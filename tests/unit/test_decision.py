@@ -300,7 +300,7 @@ def test_the_command_prints_one_object_and_draws(
         ("batch: 2048", "batch: 7", "no strategy divides 4096 GPUs"),
         ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
         ("models:", "nic_ports: 2\nmodels:", "nic_ports: must be a list, got 2"),
-        ("models:", "nic_ports: [3]\nmodels:", "nic_ports.0: must be 1 or 2, got 3"),
+        ("models:", "nic_ports: [3]\nmodels:", "nic_ports.0: must be at most 2, got 3"),
         (
             "- {configuration: gpt-146b, batch: 2048}",
             "- gpt-146b",

@@ -16,7 +16,10 @@ from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import PLATFORMS, FabricKind, HbNetwork, NicNetwork
 from model.workload.transfers.collective import Collective
 from scenarios.format.keys import ScenarioFile
+from scenarios.format.networks.files import NetworkFile
+from scenarios.format.prices import Quote
 from scenarios.format.reference import SECTIONS, reference
+from scenarios.format.training import Configuration, GivenExperts, GivenLatent, GivenStrategy
 from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity
 from scenarios.format.workloads.work import JobPlace
 from scenarios.library_files import LIBRARY, library
@@ -28,6 +31,7 @@ from scenarios.planning.auto import (
     auto_bandwidth_scale,
 )
 from scenarios.planning.plan import real_task
+from studies.decision import ClusterFile, TrainedModel
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, names_of
@@ -408,38 +412,40 @@ def test_every_algorithm_is_tried(name: str) -> None:
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
 
 
-def accepts_in_quotes(model: type[BaseModel], key: str) -> bool:
-    """Whether a key takes some number both as it is and in quotes."""
+def takes(model: type[BaseModel], key: str, one: object) -> bool:
+    """Whether a key takes a value, alone or in a list."""
     value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
-    for number in (0, 1e-9, 0.001, 0.5, 1, 8):
+    for tried in (one, [one]):
         with suppress(ValidationError):
-            value.validate_python(number)
-            value.validate_python(str(number))
+            value.validate_python(tried, context=LIBRARY)
             return True
     return False
 
 
-def test_a_number_in_quotes_is_refused() -> None:
+OF_OTHER_FILES = (
+    *(Configuration, GivenExperts, GivenLatent, GivenStrategy),
+    *(ClusterFile, NetworkFile, Quote, TrainedModel),
+)
+
+
+def test_a_number_is_no_flag_and_neither_is_text() -> None:
     # Spans of numbers, as `0-3`, are text.
-    models = [model for model in SECTIONS if model is not JobPlace]
+    models = [model for model in (*SECTIONS, *OF_OTHER_FILES) if model is not JobPlace]
     keys = [(model, key) for model in models for key in model.model_fields]
-    assert [key for model, key in keys if accepts_in_quotes(model, key)] == []
-
-
-def accepts_bytes(model: type[BaseModel], key: str) -> bool:
-    """Whether a key takes some text as bytes, alone or in a list."""
-    value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
-    for text in (b"hi", b"dgx-h100", b"1 GB", b"1 Gbit/s", b"0-3"):
-        for one in (text, [text]):
-            with suppress(ValidationError):
-                value.validate_python(one, context=LIBRARY)
-                return True
-    return False
+    numbers = (0, 1e-9, 0.001, 0.5, 1, 2, 8)
+    confused = [
+        (key, number)
+        for model, key in keys
+        for number in numbers
+        if sum(takes(model, key, one) for one in (number, str(number), bool(number))) > 1
+    ]
+    assert confused == []
 
 
 def test_bytes_are_no_text() -> None:
+    texts = (b"hi", b"dgx-h100", b"1 GB", b"1 Gbit/s", b"0-3")
     keys = [(model, key) for model in SECTIONS for key in model.model_fields]
-    assert [key for model, key in keys if accepts_bytes(model, key)] == []
+    assert [key for model, key in keys if any(takes(model, key, one) for one in texts)] == []
     with pytest.raises(InputError, match=r"workloads\.0\.size: must be text, got b'hi'"):
         load(LIBRARY / "quickstart.yaml", ["workloads.0.size=!!binary aGk="])
 
