@@ -83,7 +83,7 @@ class TrainedModel(Strict):
     def _has_a_batch(self) -> Self:
         if self.batch is None and self.configuration.endswith(MODEL_ENDING):
             hint = "add `batch`, the sequences of an iteration"
-            raise Refused("needs a batch, which a model's own file does not say", hint)
+            raise Refused("is required, as a model's own file does not say it", hint, "batch")
         return self
 
 
@@ -128,7 +128,7 @@ class ClusterFile(Strict):
         for size, shared in product((self.own_size, *self.domain_sizes), self.gpus_per_nic):
             if size % shared:
                 what = f"must divide the {size} GPUs of an HB domain, got {shared}"
-                raise ValueError(f"gpus_per_nic {what}")
+                raise Refused(what, key="gpus_per_nic")
         return self
 
 

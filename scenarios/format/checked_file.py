@@ -100,8 +100,12 @@ def _one_a_place(error: ValidationError) -> list[Any]:
 
 
 def _place(details: Any) -> Place:
-    """Keys of an error's location, without the union branches that pydantic adds."""
-    *before, last = details["loc"] or ("",)
+    """Keys of an error's location, without the union branches that pydantic adds.
+
+    A validator's `Refused` may name one more.
+    """
+    key = getattr(details.get("ctx", {}).get("error"), "key", "")
+    *before, last = (*details["loc"], key) if key else details["loc"] or ("",)
     keys = tuple(part for part in before if isinstance(part, int) or part.isidentifier())
     is_key = details["type"] == "extra_forbidden" or isinstance(last, int) or last.isidentifier()
     return (*keys, last) if is_key else keys

@@ -21,11 +21,11 @@ class Issue:
 
 
 class Refused(ValueError):
-    """A value that a validator refuses, with a hint."""
+    """A value that a validator refuses, with a hint; a validator of a mapping names the key."""
 
-    def __init__(self, what: str, hint: str) -> None:
+    def __init__(self, what: str, hint: str = "", key: str = "") -> None:
         super().__init__(what)
-        self.hint = hint
+        self.hint, self.key = hint, key
 
 
 class Unmapped(Exception):

@@ -21,7 +21,7 @@ from model.training.transformer import Experts, Latent, Recomputation, Transform
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, read
 from scenarios.format.files import ENDINGS, MODEL_ENDING
-from scenarios.format.issues import meant
+from scenarios.format.issues import Refused, meant
 from scenarios.format.model_files import configuration_document, remarks
 from scenarios.format.units import Flag, Gpus, Platform, Whole
 
@@ -73,10 +73,10 @@ class GivenExperts(Strict):
     @model_validator(mode="after")
     def _are_possible(self) -> Self:
         if self.top_k > self.experts:
-            raise ValueError(f"top_k must be at most experts, {self.experts}, got {self.top_k}")
+            raise Refused(f"must be at most experts, {self.experts}, got {self.top_k}", key="top_k")
         if self.expert_parallel and self.experts % self.expert_parallel:
-            what = f"experts must be a multiple of expert_parallel, {self.expert_parallel}"
-            raise ValueError(f"{what}, got {self.experts}")
+            what = f"must be a multiple of expert_parallel, {self.expert_parallel}"
+            raise Refused(f"{what}, got {self.experts}", key="experts")
         return self
 
     @property
@@ -131,14 +131,16 @@ class Configuration(Strict):
     def _is_possible(self) -> Self:
         shared, moe = self.key_value_heads or 1, self.moe
         if self.heads % shared:
-            raise ValueError(f"heads must be a multiple of key_value_heads, {shared}")
+            what = f"must be a multiple of key_value_heads, {shared}, got {self.heads}"
+            raise Refused(what, key="heads")
         if self.hidden % self.heads and not (self.head_size or self.latent):
-            raise ValueError(f"hidden must be a multiple of heads, {self.heads}, without head_size")
+            what = f"must be a multiple of heads, {self.heads}, without head_size"
+            raise Refused(f"{what}, got {self.hidden}", key="hidden")
         if moe is not None and (count := moe.every + moe.dense_layers) > self.layers:
             of = "moe.every" + (" and moe.dense_layers" if moe.dense_layers else "")
             raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
         if self.precision == "fp8" and ACCELERATORS[self.platform].fastest_fp8 is None:
-            raise ValueError(f"precision must be bf16, as {self.platform} has no FP8")
+            raise Refused(f"must be bf16, as {self.platform} has no FP8", key="precision")
         return self
 
     @property

@@ -307,7 +307,7 @@ def test_the_command_prints_one_object_and_draws(
             "models.0: must be a mapping, got 'gpt-146b' (such as `{configuration: ...}`)",
         ),
         ("models:", "planes: separate\nmodels:", "planes: needs two ports; a NIC has 1 port"),
-        ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic must divide the 8 GPUs"),
+        ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic: must divide the 8 GPUs"),
         ("models:", "prices: free.yaml\nmodels:", "or their energy, must have a price"),
     ],
 )

@@ -149,12 +149,12 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("algorithm: ring", "algorithm: rign"),
-            "x.yaml:7 workloads.0: unknown algorithm 'rign' of all-reduce; did you mean 'ring'? "
-            f"known: {', '.join(names_of(Collective.ALL_REDUCE))}",
+            "x.yaml:8 workloads.0.algorithm: unknown algorithm 'rign' of all-reduce; did you "
+            f"mean 'ring'? known: {', '.join(names_of(Collective.ALL_REDUCE))}",
         ),
         (
             ("    algorithm: ring\n", ""),
-            "x.yaml:7 workloads.0: algorithm is required; known: "
+            "x.yaml:7 workloads.0.algorithm: is required; known: "
             + ", ".join(names_of(Collective.ALL_REDUCE)),
         ),
         (
@@ -316,6 +316,17 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x=1: repeats is a scalar; it has no keys"),
+        ("workloads.0.algorithm=rign", "--set workloads.0.algorithm: unknown algorithm 'rign' of"),
+        (
+            "workloads.0.slices=3",
+            "--set workloads.0.slices: needs a pipelined algorithm",
+        ),
+        ("workloads.0.size=null", "--set workloads.0.size: is required"),
+        (
+            "fabric.domain_sizes=[2, 1]",
+            "--set fabric.domain_sizes: cannot be combined with",
+        ),
+        ("fabric.topology=no.yml", "--set fabric.topology: "),
         ("description=run #2", "--set description=run #2: a space and # begin a comment (quote"),
     ],
 )
