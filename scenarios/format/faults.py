@@ -73,8 +73,10 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, ...]]:
         yield "where", f"names {twice[0]} twice"
     if entry.at is not None and entry.at_step is not None:
         yield "at_step", "cannot be combined with at"
-    if (entry.how is FaultMode.DEGRADE) != (entry.rate is not None):
-        yield "rate", "is required for degrade, and not allowed for other modes"
+    if entry.how is FaultMode.DEGRADE and entry.rate is None:
+        yield "rate", "is required for degrade"
+    elif entry.how is not FaultMode.DEGRADE and entry.rate is not None:
+        yield "rate", f"needs how: degrade, got {entry.how}"
     if entry.how is not FaultMode.FLAP:
         for key in ("period", "count"):
             if key in entry.model_fields_set:

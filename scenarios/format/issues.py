@@ -1,6 +1,7 @@
 """Issues of a scenario whose keys and types are valid, and hints for misspelt names."""
 
 import difflib
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -34,6 +35,11 @@ class Unmapped(Exception):
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
         self.line, self.what = line, what
+
+
+def written(value: object) -> str:
+    """Return a value for a message: the words of YAML that are no text as in a file."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
 # Of more known names, comparing each with a wrong one takes too long.

@@ -60,7 +60,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
         ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required for degrade"),
-        ("[{what: nic-link, rate: 50 Gbit/s}]", "faults.0.rate: is required for degrade"),
+        ("[{what: nic-link, rate: 50 Gbit/s}]", "faults.0.rate: needs how: degrade, got down"),
         (
             "[{what: nic-link, how: degrade, rate: 400 Gbit/s}]",
             "faults.0.rate: must be less than the link's 400 Gbit/s on the rail-only fabric",

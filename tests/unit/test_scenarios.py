@@ -208,6 +208,10 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
         ("", "x.yaml:1: must be a mapping with the keys of a scenario, got nothing"),
         ("- 1", "x.yaml:1: must be a mapping with the keys of a scenario, got a list"),
         ("1", "x.yaml:1: must be a mapping with the keys of a scenario, got a single value"),
+        ("fabric:\n\tdomains: 2\n", "x.yaml:2: is not YAML: a tab cannot be here; use spaces"),
+        ("seed: 1\n repeats: 2\n", "x.yaml:2: is not YAML: a key cannot be here; check spaces"),
+        (GOOD + "1: 2\n", "x.yaml:10 1: a key must be text, got 1"),
+        (GOOD + "null: 2\n", "x.yaml:10 None: a key must be text, got null"),
         ("fabric: [", "x.yaml:1: is not YAML"),
         ("{layers: 8, hidden: 8}", "x.yaml: is a training configuration, must be a scenario"),
         ("{radix: 8, models: []}", "x.yaml: is a cluster, must be a scenario"),
@@ -327,6 +331,18 @@ def test_files_that_cannot_be_read(write: Path) -> None:
             "--set fabric.domain_sizes: cannot be combined with",
         ),
         ("fabric.topology=no.yml", "--set fabric.topology: "),
+        ("fabric.0=1", "--set fabric.0: a key must be text, got 0"),
+        ("faults.0.what=gpu", "--set faults.0.what=gpu: there is no list faults; give it whole: "),
+        ("workloads=[{trace: ''}]", "--set workloads.0.trace: must not be empty"),
+        (
+            "fabric.nic_rate=true",
+            "--set fabric.nic_rate: must be a number with a unit (bit/s, kbit/s, Mbit/s, Gbit/s, "
+            "Tbit/s), got true",
+        ),
+        (
+            "workloads.0.communicator=null",
+            "--set workloads.0.communicator: must be a word or a list of GPUs, got null",
+        ),
         ("description=run #2", "--set description=run #2: a space and # begin a comment (quote"),
     ],
 )
