@@ -183,7 +183,7 @@ def _override(values: CommentedMap, text: str) -> Place:
         if isinstance(node, dict) and part not in node:
             if isinstance(place[depth], int):
                 whole = ".".join(map(str, place[:depth]))
-                raise ValueError(f"there is no list {whole}; give it whole: --set '{whole}=[...]'")
+                raise ValueError(f"there is no list {whole}; give it whole: {whole}=[...]")
             made = min(made, depth)
             node[part] = CommentedMap()
         node = node[part]
