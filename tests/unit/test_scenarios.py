@@ -290,13 +290,13 @@ def test_a_fabric_that_is_too_large_is_one_for_paper(write: Path) -> None:
 
 
 def test_files_that_cannot_be_read(write: Path) -> None:
-    write.write_bytes(b"\xff\xfe\x00")
+    write.write_bytes(b"seed: 1\n\xff\xfe\x00")
     trace = write.with_name("t.0.et")
     trace.write_bytes(b"\xff\xfe\x00")
     (matrix := write.with_name("m.matrix")).write_text("0 1\n1 0\n")
     (loop := write.with_name("loop")).symlink_to("loop")
     for place, message in (
-        (write, "is not UTF-8 text"),
+        (write, "is not UTF-8 text: invalid start byte in line 2"),
         (write.parent, "is a folder, not a file"),
         (Path("/dev/null"), r"is not a regular file \(name a regular file, or a link to one"),
         (loop, r"cannot be read: .* \(name a regular file, or a link to one"),
