@@ -4,6 +4,7 @@ import difflib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import date
 
 # Prefix of a model's key in the place of an error, where an entry may be of several models.
 TAGGED = "with "
@@ -38,7 +39,9 @@ class Unmapped(Exception):
 
 
 def written(value: object) -> str:
-    """Return a value for a message: the words of YAML that are no text as in a file."""
+    """Return a value for a message: dates, and words of YAML that are no text, as in a file."""
+    if isinstance(value, date):
+        return str(value)
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 

@@ -331,6 +331,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
             "--set fabric.domain_sizes: cannot be combined with",
         ),
         ("fabric.topology=no.yml", "--set fabric.topology: "),
+        ("seed=2001-01-01", "--set seed: must be a whole number, got 2001-01-01"),
         ("fabric.0=1", "--set fabric.0: a key must be text, got 0"),
         ("faults.0.what=gpu", "--set faults.0.what=gpu: there is no list faults; give it whole: "),
         ("workloads=[{trace: ''}]", "--set workloads.0.trace: must not be empty"),
@@ -449,7 +450,7 @@ def takes(model: type[BaseModel], key: str, one: object) -> bool:
     return False
 
 
-OF_OTHER_FILES = (
+OF_OTHER_FILES: tuple[type[BaseModel], ...] = (
     *(Configuration, GivenExperts, GivenLatent, GivenStrategy),
     *(ClusterFile, NetworkFile, Quote, TrainedModel),
 )
