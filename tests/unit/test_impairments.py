@@ -129,8 +129,8 @@ def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyP
         ("{buffer: 2 kB}", "buffer: must be at least 12112 B, the longest segment of TCP"),
         ("{ecn: true, kmin: 200 kB}", "kmin: must be less than kmax, 200000 B, got 200000 B"),
         ("{buffer: 2}", "needs a unit"),
-        ("{buffer: 2 GiB}", "buffer: must be at most 2147483647, got 2 GiB"),
-        ("{ecn: true, kmax: 5 GB}", "kmax: must be at most 2147483647, got 5 GB"),
+        ("{buffer: 2 GiB}", "buffer: must be at most 2147483647, got '2 GiB'"),
+        ("{ecn: true, kmax: 5 GB}", "kmax: must be at most 2147483647, got '5 GB'"),
     ],
 )
 def test_a_queue_that_nothing_passes_or_no_kernel_has_is_refused(queue: str, message: str) -> None:
