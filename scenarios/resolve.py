@@ -114,6 +114,9 @@ def _idle_keys(file: ScenarioFile) -> Iterator[str]:
     """Yield the keys of workloads, and of the verdict on their times, that change nothing."""
     for number, workload in enumerate(file.workloads):
         yield from (f"workloads.{number}.{what}" for what in workload.idle_keys())
+    generators = {one.generator for one in file.workloads}
+    if "window" in file.fabric.model_fields_set and Generator.AGENT not in generators:
+        yield "fabric.window: agents alone use it"
     timed = not file.check_data and any(one.generator.is_timed for one in file.workloads)
     # Of a replay as well, which is told without faults, too.
     limits = OF_RATIO + (OF_REPLAY if file.faults else ())

@@ -9,7 +9,7 @@ from itertools import product
 from math import ceil, inf, isclose
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -34,7 +34,7 @@ from scenarios.format.training import (
     model_remarks,
     names,
 )
-from scenarios.format.units import Platform, Tokens
+from scenarios.format.units import Flag, Platform, Tokens
 
 # Commands that measure a modeled figure on an emulated twin.
 MEASURED_BY = {
@@ -50,6 +50,7 @@ HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
 KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
 
 Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+Ports = Annotated[int, Field(ge=1, le=2, strict=True)]
 # Of each model, by its name: a share of the iteration's time, `None` for all of it.
 Losses = Sequence[tuple[str, float | None]]
 
@@ -76,13 +77,13 @@ class TrainedModel(Strict):
     configuration: Annotated[ConfigurationFile, AfterValidator(_existing)]
     batch: Size | None = None
     sequence: Tokens | None = None
-    search: bool = True
+    search: Flag = True
 
     @model_validator(mode="after")
     def _has_a_batch(self) -> Self:
         if self.batch is None and self.configuration.endswith(MODEL_ENDING):
             hint = "add `batch`, the sequences of an iteration"
-            raise Refused("needs a batch, which a model's own file does not say", hint)
+            raise Refused("is required, as a model's own file does not say it", hint, "batch")
         return self
 
 
@@ -94,12 +95,12 @@ class ClusterFile(Strict):
     radix: Annotated[int, Field(ge=4, le=4096, strict=True), AfterValidator(_even)]
     models: tuple[TrainedModel, ...] = Field(min_length=1)
     domain_sizes: tuple[Size, ...] = ()
-    oversubscription: tuple[Annotated[float, Field(ge=1, le=64)], ...] = (2.0,)
-    nic_ports: tuple[Literal[1, 2], ...] = Field(default=(1,), min_length=1)
+    oversubscription: tuple[Annotated[float, Field(ge=1, le=64, strict=True)], ...] = (2.0,)
+    nic_ports: tuple[Ports, ...] = Field(default=(1,), min_length=1)
     planes: Planes = Planes.BONDED
     gpus_per_nic: tuple[Size, ...] = Field(default=(1,), min_length=1)
-    lifetime_years: float = Field(default=5.0, ge=0.01, le=100)
-    usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
+    lifetime_years: float = Field(default=5.0, ge=0.01, le=100, strict=True)
+    usd_per_kwh: float = Field(default=0.1, ge=0, le=1000, strict=True)
     prices: File = str(DEFAULT)
 
     @property
@@ -127,7 +128,7 @@ class ClusterFile(Strict):
         for size, shared in product((self.own_size, *self.domain_sizes), self.gpus_per_nic):
             if size % shared:
                 what = f"must divide the {size} GPUs of an HB domain, got {shared}"
-                raise ValueError(f"gpus_per_nic {what}")
+                raise Refused(what, key="gpus_per_nic")
         return self
 
 

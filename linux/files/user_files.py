@@ -27,7 +27,8 @@ def read_text(place: Path, most_bytes: int) -> str:
     try:
         return read_bytes(place, most_bytes).decode()
     except UnicodeDecodeError as error:
-        raise Unreadable(f"is not UTF-8 text: {error.reason}") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise Unreadable(f"is not UTF-8 text: {error.reason} in line {line}") from None
 
 
 def read_bytes(place: Path, most_bytes: int) -> bytes:

@@ -1,6 +1,7 @@
 """Communicators: the groups of ranks in which a collective takes place."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -129,8 +130,9 @@ def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
     """Return a communicator of ranks in this order, and the grid that they form in it."""
     if len(ranks) < 2:
         raise ValueError(f"must have two GPUs or more, got {len(ranks)}")
-    if len(set(ranks)) < len(ranks):
-        raise ValueError("duplicate GPU")
+    if twice := [rank for rank, count in Counter(ranks).items() if count > 1]:
+        domain, rail = grid.slots[twice[0]]
+        raise ValueError(f"duplicate GPU 'd{domain}g{rail}'")
     by_domain = [
         [grid.slots[rank][1] for rank in group]
         for _, group in groupby(ranks, key=lambda rank: grid.slots[rank][0])

@@ -1,6 +1,5 @@
 """Values of a YAML file checked against a model: all mistakes at once, each in plain words."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -10,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from model.errors import InputError, Problem
 from scenarios.format.document import Document, FileKind, plain, read
-from scenarios.format.issues import TAGGED, Place, did_you_mean, meant
+from scenarios.format.issues import TAGGED, Place, did_you_mean, meant, written
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -23,36 +22,31 @@ SENTENCES = {
     "greater_than_equal": "must be at least {ge:.12g}, got {given}",
     "less_than_equal": "must be at most {le:.12g}, got {given}",
     "greater_than": "must be more than {gt:g}, got {given}",
-    "int_type": "must be a whole number, got {given!r}",
-    "int_from_float": "must be a whole number, got {given!r}",
-    "float_type": "must be a number, got {given!r}",
-    "float_parsing": "must be a number, got {given!r}",
+    "int_type": "must be a whole number, got {given}",
+    "int_from_float": "must be a whole number, got {given}",
+    "float_type": "must be a number, got {given}",
+    "float_parsing": "must be a number, got {given}",
     "finite_number": "must be a finite number, got {given}",
-    "literal_error": "must be {expected}, got {given!r}",
-    "number_or_literal": "must be a number or {expected}, got {given!r}",
-    "whole_or_literal": "must be a whole number or {expected}, got {given!r}",
-    "bool_type": "must be true or false, got {given!r}",
-    "bool_parsing": "must be true or false, got {given!r}",
-    "string_type": "must be text, got {given!r}",
-    "string_too_long": "must have at most {max_length} characters, got {given!r}",
+    "literal_error": "must be {expected}, got {given}",
+    "number_or_literal": "must be a number or {expected}, got {given}",
+    "whole_or_literal": "must be a whole number or {expected}, got {given}",
+    "bool_type": "must be true or false, got {given}",
+    "bool_parsing": "must be true or false, got {given}",
+    "string_type": "must be text, got {given}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters, got {given}",
     "string_unicode": "must be text, but has a character that Unicode reserves (a lone surrogate)",
     "string_pattern_mismatch": "must be lower-case letters, digits and hyphens (at most 40), got "
-    "{given!r}",
+    "{given}",
+    "invalid_key": "a key must be text, got {given}",
     "too_short": "must have at least one entry",
     "too_long": "must have at most {max_length} entries",
-    "tuple_type": "must be a list, got {given!r}",
+    "tuple_type": "must be a list, got {given}",
     "value_error": "{error}",
 }
 # Keys of clusters and of fabrics for the same NICs.
 INVERSE = {"gpus_per_nic": "nics_per_domain", "nics_per_domain": "gpus_per_nic"}
 NOT_WHOLE = ("int_type", "int_parsing", "int_from_float")
-
-
-class _Word(str):
-    """A word of YAML that is no text: null, true, false."""
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 class Strict(BaseModel):
@@ -100,8 +94,14 @@ def _one_a_place(error: ValidationError) -> list[Any]:
 
 
 def _place(details: Any) -> Place:
-    """Keys of an error's location, without the union branches that pydantic adds."""
-    *before, last = details["loc"] or ("",)
+    """Keys of an error's location, without the union branches that pydantic adds.
+
+    A validator's `Refused` may name one more.
+    """
+    if details["type"] == "invalid_key":
+        return (*details["loc"][:-1], details["input"])
+    key = getattr(details.get("ctx", {}).get("error"), "key", "")
+    *before, last = (*details["loc"], key) if key else details["loc"] or ("",)
     keys = tuple(part for part in before if isinstance(part, int) or part.isidentifier())
     is_key = details["type"] == "extra_forbidden" or isinstance(last, int) or last.isidentifier()
     return (*keys, last) if is_key else keys
@@ -109,9 +109,7 @@ def _place(details: Any) -> Place:
 
 def _problem(document: Document, details: Any, model: type[BaseModel]) -> Problem:
     """The problem of an error of pydantic: the value required, the value given, and a hint."""
-    place, given, context = _place(details), details["input"], details.get("ctx", {})
-    if given is None or isinstance(given, bool):
-        given = _Word(json.dumps(given))
+    place, given, context = _place(details), written(details["input"]), details.get("ctx", {})
     # A validator's `Refused` has a hint.
     hint = str(getattr(context.get("error"), "hint", ""))
     match details["type"]:
@@ -123,18 +121,18 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
         case "model_type":
             fields = _fields(details["loc"], model)
             key = next((key for key in fields if fields[key].is_required()), next(iter(fields)))
-            what, hint = f"must be a mapping, got {given!r}", f"such as `{{{key}: ...}}`"
+            what, hint = f"must be a mapping, got {given}", f"such as `{{{key}: ...}}`"
         case "enum":
             known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-            similar = did_you_mean(str(given), known).rstrip(";")
-            what = f"must be {context['expected']}, got {given!r}{similar}"
-            hint = PROGRAMS if place[-1:] == ("generator",) and given == "exec" else ""
+            similar = did_you_mean(str(details["input"]), known).rstrip(";")
+            what = f"must be {context['expected']}, got {given}{similar}"
+            hint = PROGRAMS if place[-1:] == ("generator",) and details["input"] == "exec" else ""
         case "union_tag_invalid":
             tags = (tag.strip(" '") for tag in context["expected_tags"].split(","))
             keys = ", ".join(tag.removeprefix(TAGGED) for tag in tags)
             what = f"must have one of {keys}, got {str(context['tag']).removeprefix(TAGGED)}"
         case other:
-            sentence = SENTENCES.get(other, "{msg}, got {given!r}")
+            sentence = SENTENCES.get(other, "{msg}, got {given}")
             what = sentence.format(given=given, msg=details["msg"], **context)
     return document.problem(place, what, hint)
 

@@ -43,6 +43,14 @@ UNREADABLE = (
     *(LookupError, TypeError, ValueError),
 )
 
+# Words of the parser, and what to do.
+PLAIN = {
+    "expected <block end>": "must be indented like the line above, and be a key or an entry "
+    "like it",
+    "found character '\\t'": "a tab cannot be here; use spaces",
+    "mapping values are": "a key cannot be here; check spaces, and quote a value with a colon",
+}
+
 
 @dataclass(frozen=True)
 class FileKind:
@@ -173,6 +181,9 @@ def _override(values: CommentedMap, text: str) -> Place:
     for depth, part in enumerate(place[:-1], start=1):
         _require_possible(node, place[:depth])
         if isinstance(node, dict) and part not in node:
+            if isinstance(place[depth], int):
+                whole = ".".join(map(str, place[:depth]))
+                raise ValueError(f"there is no list {whole}; give it whole: {whole}=[...]")
             made = min(made, depth)
             node[part] = CommentedMap()
         node = node[part]
@@ -351,8 +362,7 @@ def unreadable(error: Exception, form: str = "YAML") -> str:
             return f"is out of bounds: {error.problem}"
         case MarkedYAMLError():
             problem = str(error.problem)
-            if problem.startswith("expected <block end>"):
-                problem = "must be indented like the line above, and be a key or an entry like it"
+            problem = next((PLAIN[one] for one in PLAIN if problem.startswith(one)), problem)
             begun = f"{error.context}, " if problem.startswith("but ") else ""
             end = "'<stream end>'", "the end of the text"
             return f"is not {form}: {begun}{problem.replace(*end)}"

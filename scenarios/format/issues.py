@@ -1,8 +1,10 @@
 """Issues of a scenario whose keys and types are valid, and hints for misspelt names."""
 
 import difflib
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import date
 
 # Prefix of a model's key in the place of an error, where an entry may be of several models.
 TAGGED = "with "
@@ -21,11 +23,11 @@ class Issue:
 
 
 class Refused(ValueError):
-    """A value that a validator refuses, with a hint."""
+    """A value that a validator refuses, with a hint; a validator of a mapping names the key."""
 
-    def __init__(self, what: str, hint: str) -> None:
+    def __init__(self, what: str, hint: str = "", key: str = "") -> None:
         super().__init__(what)
-        self.hint = hint
+        self.hint, self.key = hint, key
 
 
 class Unmapped(Exception):
@@ -34,6 +36,13 @@ class Unmapped(Exception):
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
         self.line, self.what = line, what
+
+
+def written(value: object) -> str:
+    """Return a value for a message: dates, and words of YAML that are no text, as in a file."""
+    if isinstance(value, date):
+        return str(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
 # Of more known names, comparing each with a wrong one takes too long.

@@ -36,6 +36,7 @@ from model.job.placement import RecoveryStrategy
 from scenarios.format.checked_file import Strict
 from scenarios.format.document import FileKind
 from scenarios.format.files import PathText, in_folder
+from scenarios.format.issues import Refused
 from scenarios.format.networks.files import Links, read_network
 from scenarios.format.units import (
     MOST_S,
@@ -253,7 +254,10 @@ class Fabric(Strict):
             return given
         name, network = given.get("topology"), {}
         if isinstance(name, str):
-            network = read_network(Path(in_folder(name, info)))
+            try:
+                network = read_network(Path(in_folder(name, info)))
+            except ValueError as error:
+                raise Refused(str(error), key="topology") from error
             if "topology" not in network:
                 # Nothing is left out that a name would stand for.
                 given = {key: value for key, value in given.items() if key != "topology"}
@@ -266,9 +270,9 @@ class Fabric(Strict):
         elif "domain_size" in network.keys() & given and "domains" not in given:
             size, other = network["domain_size"], given["domain_size"]
             if size != other:
-                what = f"domain_size of {name} is {size}, got {other}"
-                raise ValueError(f"{what}: give domains as well to change the network")
-        left_out = ("hb_rate", "nic_rate") if "platform" in given else ()
+                hint = "give domains as well to change it"
+                raise Refused(f"is {size} in {name}, got {other}", hint, "domain_size")
+        left_out = ("hb_rate", "nic_rate") if given.get("platform") is not None else ()
         return {key: value for key, value in network.items() if key not in left_out} | given
 
 
@@ -278,7 +282,7 @@ def _with_sizes(given: Any) -> Any:
         return given
     for key in ("domains", "domain_size", "missing"):
         if key in given:
-            raise ValueError(f"domain_sizes cannot be combined with {key}")
+            raise Refused(f"cannot be combined with {key}", key="domain_sizes")
     sizes, possible = given["domain_sizes"], range(1, MAX_DOMAIN_SIZE + 1)
     is_list = isinstance(sizes, list) and 1 <= len(sizes) <= MAX_DOMAINS
     if not is_list or not all(type(size) is int and size in possible for size in sizes):

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
 from model.fabric.network_cost import Prices
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
+from scenarios.format.units import Text
 
 DEFAULT = Path(__file__).parent / "prices.yaml"
 PRICES = FileKind("price list", f"{DEFAULT} is an example", "docs/guides/training.md")
@@ -18,8 +20,8 @@ class Quote(Strict):
     """A price or power, and where it is from."""
 
     value: float = Field(ge=0, le=1e9, strict=True)
-    source: str
-    date: date | str
+    source: Text
+    date: Annotated[date, Field(strict=True)] | Text
 
 
 def zeros(prices: Prices) -> Iterator[str]:

@@ -21,9 +21,9 @@ from model.training.transformer import Experts, Latent, Recomputation, Transform
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, read
 from scenarios.format.files import ENDINGS, MODEL_ENDING
-from scenarios.format.issues import meant
+from scenarios.format.issues import Refused, meant
 from scenarios.format.model_files import configuration_document, remarks
-from scenarios.format.units import Gpus, Platform, Whole
+from scenarios.format.units import Flag, Gpus, Platform, Whole
 
 SHIPPED = Path(__file__).parent / "configurations"
 DEGREES = ("tensor", "pipeline", "data", "expert", "context")
@@ -73,10 +73,10 @@ class GivenExperts(Strict):
     @model_validator(mode="after")
     def _are_possible(self) -> Self:
         if self.top_k > self.experts:
-            raise ValueError(f"top_k must be at most experts, {self.experts}, got {self.top_k}")
+            raise Refused(f"must be at most experts, {self.experts}, got {self.top_k}", key="top_k")
         if self.expert_parallel and self.experts % self.expert_parallel:
-            what = f"experts must be a multiple of expert_parallel, {self.expert_parallel}"
-            raise ValueError(f"{what}, got {self.experts}")
+            what = f"must be a multiple of expert_parallel, {self.expert_parallel}"
+            raise Refused(f"{what}, got {self.experts}", key="experts")
         return self
 
     @property
@@ -103,10 +103,10 @@ class Configuration(Strict):
     head_size: Count | None = None
     latent: GivenLatent | None = None
     feed_forward: Count | None = None
-    gated: bool = False
-    biases: bool = True
-    learned_positions: bool = True
-    tied: bool = True
+    gated: Flag = False
+    biases: Flag = True
+    learned_positions: Flag = True
+    tied: Flag = True
     sequence: Count
     vocabulary: Count
     vocabulary_multiple: Count = 1
@@ -116,12 +116,12 @@ class Configuration(Strict):
     platform: Platform
     domain_size: Count | None = None
     recomputation: Recomputation | None = None
-    sequence_parallel: bool = True
-    fused_attention: bool = False
-    sharding: Literal[1, 2, 3] = 1
-    overlap: bool = False
-    overlap_experts: bool = False
-    offload: bool = False
+    sequence_parallel: Flag = True
+    fused_attention: Flag = False
+    sharding: Annotated[int, Field(ge=1, le=3, strict=True)] = 1
+    overlap: Flag = False
+    overlap_experts: Flag = False
+    offload: Flag = False
     precision: Literal["bf16", "fp8"] = "bf16"
     gradients: Literal["bf16", "fp32"] = "bf16"
     weigh: tuple[Freedom, ...] = ()
@@ -131,14 +131,16 @@ class Configuration(Strict):
     def _is_possible(self) -> Self:
         shared, moe = self.key_value_heads or 1, self.moe
         if self.heads % shared:
-            raise ValueError(f"heads must be a multiple of key_value_heads, {shared}")
+            what = f"must be a multiple of key_value_heads, {shared}, got {self.heads}"
+            raise Refused(what, key="heads")
         if self.hidden % self.heads and not (self.head_size or self.latent):
-            raise ValueError(f"hidden must be a multiple of heads, {self.heads}, without head_size")
+            what = f"must be a multiple of heads, {self.heads}, without head_size"
+            raise Refused(f"{what}, got {self.hidden}", key="hidden")
         if moe is not None and (count := moe.every + moe.dense_layers) > self.layers:
             of = "moe.every" + (" and moe.dense_layers" if moe.dense_layers else "")
             raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
         if self.precision == "fp8" and ACCELERATORS[self.platform].fastest_fp8 is None:
-            raise ValueError(f"precision must be bf16, as {self.platform} has no FP8")
+            raise Refused(f"must be bf16, as {self.platform} has no FP8", key="precision")
         return self
 
     @property

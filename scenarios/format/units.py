@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
 from model.fabric.spec import PLATFORMS, FabricKind
-from scenarios.format.issues import did_you_mean
+from scenarios.format.issues import did_you_mean, written
 
 # Units of quantities: `400 Gbit/s`, `12 MB`.
 SIZES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -87,8 +87,9 @@ def parse_quantity(text: str, units: dict[str, float]) -> float:
 def bounded_quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
     """Parse a number with one of `units`, within bounds; raise `ValueError` with a message."""
     text = str(value)
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
+    is_scalar = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if not is_scalar or len(text) > MOST_CHARACTERS:
+        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {written(value)}")
     if _is_number(text):
         raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
     number = parse_quantity(text, units)
@@ -139,7 +140,7 @@ def _size(size: object) -> object:
 
 def _word_or_list(value: object) -> object:
     if not isinstance(value, str | list | tuple):
-        raise ValueError(f"must be a word or a list of GPUs, got {value!r}")
+        raise ValueError(f"must be a word or a list of GPUs, got {written(value)}")
     return value
 
 
@@ -148,7 +149,9 @@ def _span(value: object) -> tuple[int, int]:
     is_text = isinstance(value, str | int) and not isinstance(value, bool)
     span = _SPAN.fullmatch(str(value)) if is_text else None
     if span is None:
-        raise ValueError(f"must be a number from 0, or two with a hyphen (0-3), got {value!r}")
+        raise ValueError(
+            f"must be a number from 0, or two with a hyphen (0-3), got {written(value)}"
+        )
     first, last = int(span[1]), int(span[2] or span[1])
     if last < first:
         raise ValueError(f"must begin with the smaller number, got {value!r}")

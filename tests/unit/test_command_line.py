@@ -246,7 +246,7 @@ def test_a_mistake_is_said_with_its_line_and_is_exit_code_2(
     Path("own.yaml").write_text(OWN_RATES.replace("ring", "rign"))
     assert exit_code(monkeypatch, command, "own.yaml") == 2
     said = capsys.readouterr().err
-    assert "own.yaml:3 workloads.0: unknown algorithm" in said
+    assert "own.yaml:3 workloads.0.algorithm: unknown algorithm" in said
     assert "a bug in Railbed" not in said
 
 

@@ -69,7 +69,7 @@ def test_words_and_lists_name_ranks_of_two_domains_of_three(
         (["d0g0", "d0g01"], "unknown GPU 'd0g01'; known: d0g0 to d1g2"),
         ("strided-2-from-2", "first rank must be below the stride, 2, got 2"),
         (["d0g0"], "must have two GPUs or more, got 1"),
-        (["d0g0", "d0g0"], "duplicate GPU"),
+        (["d1g2", "d0g0", "d1g2"], "duplicate GPU 'd1g2'"),
         (["d0g0", "d2g0"], "unknown GPU 'd2g0'; known: d0g0 to d1g2"),
     ],
 )

@@ -305,14 +305,14 @@ def test_the_command_prints_one_object_and_draws(
         ("batch: 2048", "batch: 7", "no strategy divides 4096 GPUs"),
         ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
         ("models:", "nic_ports: 2\nmodels:", "nic_ports: must be a list, got 2"),
-        ("models:", "nic_ports: [3]\nmodels:", "nic_ports.0: must be 1 or 2, got 3"),
+        ("models:", "nic_ports: [3]\nmodels:", "nic_ports.0: must be at most 2, got 3"),
         (
             "- {configuration: gpt-146b, batch: 2048}",
             "- gpt-146b",
             "models.0: must be a mapping, got 'gpt-146b' (such as `{configuration: ...}`)",
         ),
         ("models:", "planes: separate\nmodels:", "planes: needs two ports; a NIC has 1 port"),
-        ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic must divide the 8 GPUs"),
+        ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic: must divide the 8 GPUs"),
         ("models:", "prices: free.yaml\nmodels:", "or their energy, must have a price"),
     ],
 )

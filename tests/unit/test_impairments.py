@@ -133,8 +133,8 @@ def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyP
             "kmin: must be less than buffer, 20000 B, got 20000 B: no packet is marked",
         ),
         ("{buffer: 2}", "needs a unit"),
-        ("{buffer: 2 GiB}", "buffer: must be at most 2147483647, got 2 GiB"),
-        ("{ecn: true, kmax: 5 GB}", "kmax: must be at most 2147483647, got 5 GB"),
+        ("{buffer: 2 GiB}", "buffer: must be at most 2147483647, got '2 GiB'"),
+        ("{ecn: true, kmax: 5 GB}", "kmax: must be at most 2147483647, got '5 GB'"),
     ],
 )
 def test_a_queue_that_nothing_passes_or_no_kernel_has_is_refused(queue: str, message: str) -> None:

@@ -252,7 +252,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         ((TOP, BOTTOM.replace("2-3", "3-2")), "", "must begin with the smaller number, got '3-2'"),
         ((TOP, BOTTOM.replace("2-3", "two")), "", "must be a number from 0, or two with a hyphen"),
         ((TOP, BOTTOM.replace("bottom", "top")), "", "duplicate job 'top'"),
-        ((TOP,), "", "workloads.0: must have two jobs or more, got 1"),
+        ((TOP,), "", "workloads.0.jobs: must have two jobs or more, got 1"),
         (
             (TOP, "{name: served, domains: 2-3, inference: gpt-18.4b}"),
             "",

@@ -320,13 +320,16 @@ def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
             "row 2 must have 2 numbers, one for each row, got 3",
         ),
         ("workloads.0.collective=all-gather", "unknown algorithm 'spreading' of all-gather"),
-        ("workloads.0.matrix=[[0, 0.5], [1, 0]]", "must be at least a byte, got 0.5"),
-        ("workloads.0.matrix=hot-rank", "size is required"),
+        (
+            "workloads.0.matrix=[[0, 0.5], [1, 0]]",
+            "0.matrix: must be at least a byte, got 0.5",
+        ),
+        ("workloads.0.matrix=hot-rank", "workloads.0.size: is required"),
         (
             "workloads.0.communicator=strided-9",
             "stride must be 1 to 2, of 4 GPUs, got 9",
         ),
-        ("workloads.0.matrix_seed=3", "matrix_seed needs a preset as matrix: uniform, hot-expert"),
+        ("workloads.0.matrix_seed=3", "matrix_seed: needs a preset as matrix: uniform, hot-expert"),
     ],
 )
 def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) -> None:

@@ -488,13 +488,13 @@ def test_sizes_that_families_say_by_keys_of_their_own(
         ({"kv_lora_rank": 512}, "v_head_dim: is required with kv_lora_rank"),
         (
             {"num_key_value_heads": 3},
-            ":1: num_attention_heads must be a multiple of num_key_value_heads, 3",
+            ": must be a multiple of num_key_value_heads, 3",
         ),
-        ({"num_attention_heads": 24}, "hidden_size must be a multiple of num_attention_heads, 24"),
+        ({"num_attention_heads": 24}, "hidden_size: must be a multiple of num_attention_heads, 24"),
         ({"num_hidden_layers": -4}, ":10 num_hidden_layers: must be at least 1, got -4"),
         ({"hidden_size": "4096"}, ":6 hidden_size: must be a whole number, got '4096'"),
         ({"n_experts": 4, "num_experts_per_tok": 1, "mlp_only_layers": {}}, ":16 mlp_only_layers"),
-        ({"n_experts": 4, "moe_topk": 5}, ":14 n_experts: moe_topk must be at most n_experts, 4"),
+        ({"n_experts": 4, "moe_topk": 5}, ":15 moe_topk: must be at most n_experts, 4"),
         ({"n_experts": 4, "moe_topk": [2]}, ":15 moe_topk: must be a whole number, got [2]"),
         ({"num_experts_per_tok": 2}, "num_experts: is required with num_experts_per_tok"),
         ({"moe_ffn_hidden_size": 8}, "num_experts: is required with moe_ffn_hidden_size"),
@@ -737,7 +737,7 @@ def test_a_decision_asks_for_the_batch_in_its_own_file(tmp_path: Path) -> None:
         decide(cluster)
     (problem,) = map(str, error.value.problems)
     assert problem.endswith(
-        "cluster.yaml:2 models.0: needs a batch, which a model's own file does not say "
+        "cluster.yaml:2 models.0.batch: is required, as a model's own file does not say it "
         "(add `batch`, the sequences of an iteration)"
     )
 

@@ -197,7 +197,7 @@ def test_what_no_fabric_can_execute_is_marked(
         ([CHOSEN % "1 MB", "fabric.nics_per_domain=8"], "needs one NIC for each GPU, got 8 for 4"),
         ([CHOSEN % "1 MB", "fabric.domain_size=9"], "needs at most 8 GPUs in a domain, got 9"),
         ([CHOSEN % "1 MB, communicator: rails"], "nccl needs all GPUs"),
-        ([JOB], "algorithm of a job must be ring or"),
+        ([JOB], "algorithm: must be ring or"),
     ],
 )
 def test_what_cannot_be_executed_or_chosen_is_refused(overrides: list[str], said: str) -> None:

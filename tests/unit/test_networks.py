@@ -71,9 +71,9 @@ def test_other_domains_of_a_network_need_their_number(tmp_path: Path) -> None:
     """Half of its NPUs would be lost in silence."""
     path, keys = tmp_path / "x.yaml", f"topology: {OURS}/one-dimension.yml, bandwidth_scale: 20000"
     path.write_text(f"fabric: {{{keys}, domain_size: 4}}\n{WORKLOAD}")
-    with pytest.raises(InputError, match=r"domain_size of .* is 8, got 4: give domains as well"):
+    with pytest.raises(InputError, match=r"domain_size: is 8 in .*, got 4 \(give domains as"):
         load(path)
-    path.write_text(f"fabric: {{{keys}, domain_size: 4, domains: 2}}\n{WORKLOAD}")
+    path.write_text(f"fabric: {{{keys}, domain_size: 4, domains: 2, platform: null}}\n{WORKLOAD}")
     assert load(path).fabrics[0].gpus == 8
 
 

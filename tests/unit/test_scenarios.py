@@ -16,7 +16,10 @@ from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import PLATFORMS, FabricKind, HbNetwork, NicNetwork
 from model.workload.transfers.collective import Collective
 from scenarios.format.keys import ScenarioFile
+from scenarios.format.networks.files import NetworkFile
+from scenarios.format.prices import Quote
 from scenarios.format.reference import SECTIONS, reference
+from scenarios.format.training import Configuration, GivenExperts, GivenLatent, GivenStrategy
 from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity
 from scenarios.format.workloads.work import JobPlace
 from scenarios.library_files import LIBRARY, library
@@ -28,6 +31,7 @@ from scenarios.planning.auto import (
     auto_bandwidth_scale,
 )
 from scenarios.planning.plan import real_task
+from studies.decision import ClusterFile, TrainedModel
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, names_of
@@ -145,12 +149,12 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("algorithm: ring", "algorithm: rign"),
-            "x.yaml:7 workloads.0: unknown algorithm 'rign' of all-reduce; did you mean 'ring'? "
-            f"known: {', '.join(names_of(Collective.ALL_REDUCE))}",
+            "x.yaml:8 workloads.0.algorithm: unknown algorithm 'rign' of all-reduce; did you "
+            f"mean 'ring'? known: {', '.join(names_of(Collective.ALL_REDUCE))}",
         ),
         (
             ("    algorithm: ring\n", ""),
-            "x.yaml:7 workloads.0: algorithm is required; known: "
+            "x.yaml:7 workloads.0.algorithm: is required; known: "
             + ", ".join(names_of(Collective.ALL_REDUCE)),
         ),
         (
@@ -204,6 +208,10 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
         ("", "x.yaml:1: must be a mapping with the keys of a scenario, got nothing"),
         ("- 1", "x.yaml:1: must be a mapping with the keys of a scenario, got a list"),
         ("1", "x.yaml:1: must be a mapping with the keys of a scenario, got a single value"),
+        ("fabric:\n\tdomains: 2\n", "x.yaml:2: is not YAML: a tab cannot be here; use spaces"),
+        ("seed: 1\n repeats: 2\n", "x.yaml:2: is not YAML: a key cannot be here; check spaces"),
+        (GOOD + "1: 2\n", "x.yaml:10 1: a key must be text, got 1"),
+        (GOOD + "null: 2\n", "x.yaml:10 None: a key must be text, got null"),
         ("fabric: [", "x.yaml:1: is not YAML"),
         ("{layers: 8, hidden: 8}", "x.yaml: is a training configuration, must be a scenario"),
         ("{radix: 8, models: []}", "x.yaml: is a cluster, must be a scenario"),
@@ -282,13 +290,13 @@ def test_a_fabric_that_is_too_large_is_one_for_paper(write: Path) -> None:
 
 
 def test_files_that_cannot_be_read(write: Path) -> None:
-    write.write_bytes(b"\xff\xfe\x00")
+    write.write_bytes(b"seed: 1\n\xff\xfe\x00")
     trace = write.with_name("t.0.et")
     trace.write_bytes(b"\xff\xfe\x00")
     (matrix := write.with_name("m.matrix")).write_text("0 1\n1 0\n")
     (loop := write.with_name("loop")).symlink_to("loop")
     for place, message in (
-        (write, "is not UTF-8 text"),
+        (write, "is not UTF-8 text: invalid start byte in line 2"),
         (write.parent, "is a folder, not a file"),
         (Path("/dev/null"), r"is not a regular file \(name a regular file, or a link to one"),
         (loop, r"cannot be read: .* \(name a regular file, or a link to one"),
@@ -312,6 +320,30 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x=1: repeats is a scalar; it has no keys"),
+        ("workloads.0.algorithm=rign", "--set workloads.0.algorithm: unknown algorithm 'rign' of"),
+        (
+            "workloads.0.slices=3",
+            "--set workloads.0.slices: needs a pipelined algorithm",
+        ),
+        ("workloads.0.size=null", "--set workloads.0.size: is required"),
+        (
+            "fabric.domain_sizes=[2, 1]",
+            "--set fabric.domain_sizes: cannot be combined with",
+        ),
+        ("fabric.topology=no.yml", "--set fabric.topology: "),
+        ("seed=2001-01-01", "--set seed: must be a whole number, got 2001-01-01"),
+        ("fabric.0=1", "--set fabric.0: a key must be text, got 0"),
+        ("faults.0.what=gpu", "--set faults.0.what=gpu: there is no list faults; give it whole: "),
+        ("workloads=[{trace: ''}]", "--set workloads.0.trace: must not be empty"),
+        (
+            "fabric.nic_rate=true",
+            "--set fabric.nic_rate: must be a number with a unit (bit/s, kbit/s, Mbit/s, Gbit/s, "
+            "Tbit/s), got true",
+        ),
+        (
+            "workloads.0.communicator=null",
+            "--set workloads.0.communicator: must be a word or a list of GPUs, got null",
+        ),
         ("description=run #2", "--set description=run #2: a space and # begin a comment (quote"),
     ],
 )
@@ -408,38 +440,40 @@ def test_every_algorithm_is_tried(name: str) -> None:
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
 
 
-def accepts_in_quotes(model: type[BaseModel], key: str) -> bool:
-    """Whether a key takes some number both as it is and in quotes."""
+def takes(model: type[BaseModel], key: str, one: object) -> bool:
+    """Whether a key takes a value, alone or in a list."""
     value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
-    for number in (0, 1e-9, 0.001, 0.5, 1, 8):
+    for tried in (one, [one]):
         with suppress(ValidationError):
-            value.validate_python(number)
-            value.validate_python(str(number))
+            value.validate_python(tried, context=LIBRARY)
             return True
     return False
 
 
-def test_a_number_in_quotes_is_refused() -> None:
+OF_OTHER_FILES: tuple[type[BaseModel], ...] = (
+    *(Configuration, GivenExperts, GivenLatent, GivenStrategy),
+    *(ClusterFile, NetworkFile, Quote, TrainedModel),
+)
+
+
+def test_a_number_is_no_flag_and_neither_is_text() -> None:
     # Spans of numbers, as `0-3`, are text.
-    models = [model for model in SECTIONS if model is not JobPlace]
+    models = [model for model in (*SECTIONS, *OF_OTHER_FILES) if model is not JobPlace]
     keys = [(model, key) for model in models for key in model.model_fields]
-    assert [key for model, key in keys if accepts_in_quotes(model, key)] == []
-
-
-def accepts_bytes(model: type[BaseModel], key: str) -> bool:
-    """Whether a key takes some text as bytes, alone or in a list."""
-    value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
-    for text in (b"hi", b"dgx-h100", b"1 GB", b"1 Gbit/s", b"0-3"):
-        for one in (text, [text]):
-            with suppress(ValidationError):
-                value.validate_python(one, context=LIBRARY)
-                return True
-    return False
+    numbers = (0, 1e-9, 0.001, 0.5, 1, 2, 8)
+    confused = [
+        (key, number)
+        for model, key in keys
+        for number in numbers
+        if sum(takes(model, key, one) for one in (number, str(number), bool(number))) > 1
+    ]
+    assert confused == []
 
 
 def test_bytes_are_no_text() -> None:
+    texts = (b"hi", b"dgx-h100", b"1 GB", b"1 Gbit/s", b"0-3")
     keys = [(model, key) for model in SECTIONS for key in model.model_fields]
-    assert [key for model, key in keys if accepts_bytes(model, key)] == []
+    assert [key for model, key in keys if any(takes(model, key, one) for one in texts)] == []
     with pytest.raises(InputError, match=r"workloads\.0\.size: must be text, got b'hi'"):
         load(LIBRARY / "quickstart.yaml", ["workloads.0.size=!!binary aGk="])
 

@@ -218,3 +218,10 @@ def test_a_seed_of_a_matrix_that_draws_nothing_is_told(matrix: str, count: int) 
     work = f"workloads=[{{collective: all-to-all, algorithm: direct, {keys}}}]"
     told = "workloads.0.matrix_seed: uniform draws nothing by it"
     assert loaded({"kinds": "rail-only"}, work).left_out == (told,) * count
+
+
+@pytest.mark.parametrize(("generator", "count"), [("agent", 0), ("iperf3", 1)])
+def test_a_window_without_agents_is_told(generator: str, count: int) -> None:
+    told = "fabric.window: agents alone use it"
+    work = RING.replace("}]", f", generator: {generator}}}]")
+    assert loaded({"window": 1}, work).left_out == (told,) * count

@@ -198,7 +198,7 @@ RING = "workloads: [{collective: all-reduce, algorithm: ring, size: 1 MB, size_s
         ("[d1g1]", ", spare_gpus: 1", "fabric.missing: cannot be combined with spare_gpus"),
         ("[d1g1]", ", hb_leaves: 2", "leaves no GPU in domain d1 below its leaf HB switch 1"),
         ("[d0g0, d1g1, d2g1]", "", "d0g1 has no path to d1g0"),
-        ("[d1g1]", ", domain_sizes: [2, 1]", "domain_sizes cannot be combined with domains"),
+        ("[d1g1]", ", domain_sizes: [2, 1]", "domain_sizes: cannot be combined with domains"),
     ],
 )
 def test_missing_gpus_that_make_no_sense_are_refused(

@@ -18,7 +18,7 @@ from model.prediction.nccl_tuning import KNOWN, MOST_GPUS
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
-from scenarios.format.issues import Issue, Place, did_you_mean
+from scenarios.format.issues import Issue, Place, Refused, did_you_mean
 from scenarios.format.units import Count, Ranks, Seed, Size, Text, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.traces.formats.byte_matrix import scaled
@@ -95,24 +95,27 @@ class CollectiveWork(Work):
     def _is_possible(self) -> Self:
         known = names_of(self.collective)
         if not self.algorithm:
-            raise ValueError(f"algorithm is required; known: {', '.join(known)}")
+            raise Refused(f"is required; known: {', '.join(known)}", key="algorithm")
         if self.algorithm not in known:
             what = f"unknown algorithm {self.algorithm!r} of {self.collective}"
             similar = did_you_mean(self.algorithm, known)
-            raise ValueError(f"{what}{similar} known: {', '.join(known)}")
+            raise Refused(f"{what}{similar} known: {', '.join(known)}", key="algorithm")
         if self.is_chosen and self.communicator != EVERYONE:
-            raise ValueError(f"{NCCL} needs all GPUs, without a communicator")
+            raise Refused(f"{NCCL} needs all GPUs, without one", key="communicator")
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
-            raise ValueError(f"matrix needs {Collective.ALL_TO_ALL}, got {self.collective}")
+            raise Refused(f"needs {Collective.ALL_TO_ALL}, got {self.collective}", key="matrix")
         if "matrix_seed" in self.model_fields_set and not isinstance(self.matrix, Preset):
-            raise ValueError(f"matrix_seed needs a preset as matrix: {', '.join(Preset)}")
+            raise Refused(f"needs a preset as matrix: {', '.join(Preset)}", key="matrix_seed")
         if self.slices is not None and not self._how.is_pipelined:
-            raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
+            raise Refused(f"needs a pipelined algorithm, got {self.algorithm!r}", key="slices")
         if self.peers is not None and not self._how.takes_peers:
-            raise ValueError(f"peers need the algorithm 'direct', got {self.algorithm!r}")
+            raise Refused(f"needs the algorithm 'direct', got {self.algorithm!r}", key="peers")
         if not isinstance(self.matrix, tuple) and self.size is None:
-            raise ValueError("size is required")
-        _ = self.pair_sizes  # raises `ValueError`
+            raise Refused("is required", key="size")
+        try:
+            _ = self.pair_sizes
+        except ValueError as error:
+            raise Refused(str(error), key="matrix") from error
         return self
 
     @property
@@ -240,8 +243,8 @@ class CollectiveJob(CollectiveWork, JobPlace):
     def _has_transfers(self) -> Self:
         if self.is_chosen or self._how.is_modeled:
             known = " or ".join(algorithms_of(self.collective))
-            what = f"algorithm of a job must be {known}, got {self.algorithm}"
-            raise ValueError(f"{what}: jobs have no closed form")
+            what = f"must be {known} in a job, got {self.algorithm}: jobs have no closed form"
+            raise Refused(what, key="algorithm")
         return self
 
 

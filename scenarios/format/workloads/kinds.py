@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from scenarios.format.issues import TAGGED, Issue, Place
+from scenarios.format.issues import TAGGED, Issue, Place, Refused
 from scenarios.format.workloads.collective import CollectiveJob, CollectiveWork, CollectiveWorkload
 from scenarios.format.workloads.inference import InferenceWorkload
 from scenarios.format.workloads.iteration import IterationJob, IterationWorkload
@@ -53,10 +53,10 @@ class JobsWork(Work):
     @model_validator(mode="after")
     def _jobs_have_names(self) -> Self:
         if len(self.jobs) < 2:
-            raise ValueError(f"must have two jobs or more, got {len(self.jobs)}")
+            raise Refused(f"must have two jobs or more, got {len(self.jobs)}", key="jobs")
         for name, count in Counter(job.name for job in self.jobs).items():
             if count > 1:
-                raise ValueError(f"duplicate job {name!r}")
+                raise Refused(f"duplicate job {name!r}", key="jobs")
         return self
 
     def task(self, spec: FabricSpec) -> Jobs:
