@@ -68,7 +68,7 @@ def test_other_switches_go_on_while_one_is_killed(tmp_path: Path) -> None:
     pairs = list(permutations([Gpu(domain, 1) for domain in range(4)], 2))
     with fabric_up(small_spec(FabricKind.RAIL_ONLY, 4, 2), ProxyKind.PROCESS) as running:
         faults = FaultInjector(running.bed)
-        with probing(running.bed.process_ids, pairs, tmp_path) as probes:
+        with probing(running.bed.process_ids, pairs, tmp_path, running.bed.watch) as probes:
             faults.break_switch("rail0", FaultMode.KILL)
             records = probes.stop()
     assert min(len(record.sent_ns) for record in records) > 0
