@@ -461,41 +461,62 @@ def unshared_arrivals_s(
     links = _Links(framed)
     computes, processors = transfers.is_compute, Processors(transfers)
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
+    # The transfer that releases each one last.
+    cause = np.full(len(transfers), NONE)
     # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.
     hops = np.ascontiguousarray(framed.paths.T)
     due = np.flatnonzero(releases.missing == 0)
     while len(due):
         sent, computed = due[~computes[due]], due[computes[due]]
-        left_s = links.carry(hops.take(pair[sent], axis=1), sizes[sent], last[sent], begin_s[sent])
+        ways = hops.take(pair[sent], axis=1)
+        links.refuse_shared(ways, begin_s[sent], sent, cause[sent])
+        left_s = links.carry(ways, sizes[sent], last[sent], begin_s[sent])
         arrival_s[sent] = left_s + travel_s[sent]
         if (processors.begins_s(computed, begin_s[computed]) > begin_s[computed]).any():
             raise SharedLink
         arrival_s[computed] = begin_s[computed] + processors.compute_s[computed]
         places = releases.of(due)
         earlier, later = releases.earlier[places], releases.later[places]
-        np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places, travel_s))
+        released_s = arrival_s[earlier] + releases.later_s(places, travel_s)
+        np.maximum.at(begin_s, later, released_s)
+        is_last = released_s == begin_s[later]
+        cause[later[is_last]] = earlier[is_last]
         np.subtract.at(releases.missing, later, 1)
         due = distinct(later[releases.missing[later] == 0])
     return arrival_s
 
 
 class _Links:
-    """The links: when each is free again, and the tokens that its bucket has then."""
+    """The links: when each is free again, and its bucket's tokens then; its last transfer."""
 
     def __init__(self, net: Network) -> None:
         self._net = net
         self._free_s, self._tokens = np.zeros(net.links), net.burst.copy()
+        self._begun_s, self._latest = np.full(net.links, -inf), np.full(net.links, NONE)
+
+    def refuse_shared(self, hops: Ints, begin_s: Floats, numbers: Ints, cause: Ints) -> None:
+        """Raise `SharedLink` if transfers are under way on a link at once.
+
+        One that passes in no time, on tokens or on credit, is with others that begin then, but for
+        the one that it releases.
+        """
+        times = np.bincount(hops.ravel(), minlength=FIRST_LINK)
+        times[PADDING] = 0
+        is_busy = self._free_s.take(hops) > begin_s + SAME_TIME_S
+        is_busy |= (self._begun_s.take(hops) > begin_s - SAME_TIME_S) & (
+            self._latest.take(hops) != cause
+        )
+        if (times > 1).any() or is_busy.any():
+            raise SharedLink
+        self._begun_s[hops], self._latest[hops] = begin_s, numbers
+        self._begun_s[PADDING] = -inf
 
     def carry(self, hops: Ints, sizes: Floats, last: Floats, begin_s: Floats) -> Floats:
         """Carry transfers, with a row of `hops` for each hop; return when their last bytes leave.
 
         The last segments leave on credit, and a transfer waits until its links are out of debt.
         """
-        # A link must not be on two of these paths, nor in use when a transfer begins.
-        free_s, times = self._free_s.take(hops), np.bincount(hops.ravel(), minlength=FIRST_LINK)
-        times[PADDING] = 0
-        if (times > 1).any() or (free_s > begin_s + SAME_TIME_S).any():
-            raise SharedLink
+        free_s = self._free_s.take(hops)
         rate, burst = self._net.rate.take(hops), self._net.burst.take(hops)
         tokens = np.minimum(burst, self._tokens.take(hops) + rate * (begin_s - free_s))
         wait_s = np.maximum(0.0, (-tokens / rate).max(axis=0))

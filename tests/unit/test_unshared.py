@@ -98,6 +98,16 @@ def test_a_link_that_is_taken_by_a_longer_chain_first_is_not_missed() -> None:
         unshared_arrivals_s(*inputs(Transfers.of(chain), epoch, 0.0))
 
 
+def test_two_that_pass_in_no_time_share_a_link() -> None:
+    """The second one begins at the same moment, as the end of a third one releases it."""
+    epoch = Epoch(build_topology(spec(FabricKind.RAIL_ONLY, 4, 1)))
+    small = replace(step(0, 0, 1), size_bytes=1000)
+    chain = [small, replace(small, id=1, source=3, destination=2)]
+    released = replace(small, id=2, source=2, after=(1,))
+    with pytest.raises(SharedLink):
+        unshared_arrivals_s(*inputs(Transfers.of([*chain, released]), epoch, 0.0))
+
+
 def test_compute_takes_its_time_and_no_link() -> None:
     epoch = Epoch(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)))
     compute = Transfer(1, 1, 1, 0, (), after=(0,), compute_ns=50_000_000)
