@@ -21,7 +21,9 @@ from model.fabric.transport import Transport
 from model.prediction.timeouts import longest_queue_s, with_timeout
 from model.routing.paths import Routing
 from results.store.runs import RunFolder
+from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.planning.plan import notes
 from scenarios.scenario import Scenario
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.fabrics import by_roce, fabrics_with_failures, regular_topologies, spec
@@ -151,3 +153,10 @@ def test_a_run_brings_its_fabric_up_with_that_timeout(
     Run(ProxyKind.PROCESS, measuring).execute()
     assert used[0].retransmission_timeout_s == timeout_s(tmp_path, keys, faults)
     assert told == ["rail-optimized: the paths of all queue pairs, for their timeout"]
+
+
+@pytest.mark.parametrize(("given", "told"), [("0.2", True), ("60", False), ("null", False)])
+def test_a_timeout_that_full_queues_may_exceed_is_told(given: str, told: bool) -> None:
+    scenario = load(LIBRARY / "roce-nic-down.yaml", [f"fabric.roce.timeout_seconds={given}"])
+    said = "rail-only: the timeout is 200 ms, and an answer may take 1.7 s behind full queues."
+    assert (said in notes(scenario)) is told
