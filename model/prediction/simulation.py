@@ -469,7 +469,7 @@ def unshared_arrivals_s(
     while len(due):
         sent, computed = due[~computes[due]], due[computes[due]]
         ways = hops.take(pair[sent], axis=1)
-        links.refuse_shared(ways, begin_s[sent], sent, cause[sent])
+        links.begin(ways, begin_s[sent], sent, cause[sent])
         left_s = links.carry(ways, sizes[sent], last[sent], begin_s[sent])
         arrival_s[sent] = left_s + travel_s[sent]
         if (processors.begins_s(computed, begin_s[computed]) > begin_s[computed]).any():
@@ -494,11 +494,11 @@ class _Links:
         self._free_s, self._tokens = np.zeros(net.links), net.burst.copy()
         self._begun_s, self._latest = np.full(net.links, -inf), np.full(net.links, NONE)
 
-    def refuse_shared(self, hops: Ints, begin_s: Floats, numbers: Ints, cause: Ints) -> None:
-        """Raise `SharedLink` if transfers are under way on a link at once.
+    def begin(self, hops: Ints, begin_s: Floats, numbers: Ints, cause: Ints) -> None:
+        """Begin transfers; raise `SharedLink` if a link has another one under way then.
 
-        One that passes in no time, on tokens or on credit, is with others that begin then, but for
-        the one that it releases.
+        One that passes in no time, on tokens or on credit, is under way with others that begin at
+        that moment, but for the one that it releases, its `cause`.
         """
         times = np.bincount(hops.ravel(), minlength=FIRST_LINK)
         times[PADDING] = 0
