@@ -99,7 +99,7 @@ def _case(
         for done in repeats:
             folder.add_repeat(name + phase, done)
         before, after = _counters(topology, schedule, executions)
-        folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
+        folder.end_case(name + phase, CaseExecutions(repeats), before, after)
         _sample_queue(folder.folder_of(name + phase), topology, repeats[0].start_ns)
         if phase == "/during_fault":
             _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)

@@ -69,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         store.begin_case(case.name, topology, prediction)
         store.add_repeat(case.name, execution)
-        store.end_case(case.name, 0, (execution,), frozenset(), {}, {})
+        store.end_case(case.name, CaseExecutions((execution,)), {}, {})
         measured = Measured(topology, steps, CaseExecutions((execution,)))
         results.append(compare(case.name, measured, prediction, case.size_scale, Thresholds(1, 2)))
     store.complete(run_object("run-a", "x", store.path, results))

@@ -303,7 +303,8 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     )
     done = repeat(0, 1.0, records=records)
     folder.add_repeat("a/b", done)
-    folder.end_case("a/b", 1, (done,), frozenset({0}), {"link": {"sent": 1}}, {"link": {"sent": 2}})
+    executions = CaseExecutions((repeat(2, 1.0),), (done,), (repeat(1, 1.0),))
+    folder.end_case("a/b", executions, {"link": {"sent": 1}}, {"link": {"sent": 2}})
     with folder.locked(), pytest.raises(InputError, match="is running"):
         read_result(folder.path)
     with pytest.raises(InputError, match="the run is ended: its process is gone"):
@@ -315,8 +316,9 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     assert stored_runs(tmp_path) == [folder.path]
     rows = (folder.path / "a_b" / "transfers.csv").read_text().splitlines()
     assert len(rows) == 1 + len(records)
-    (row,) = json.loads((folder.path / "a_b" / "repeats.json").read_text())
-    assert (row["warmup"], row["disturbed"]) == (True, True)
+    kept_repeats = json.loads((folder.path / "a_b" / "repeats.json").read_text())
+    told_apart = [(row["number"], row["warmup"], row["disturbed"]) for row in kept_repeats]
+    assert told_apart == [(0, True, False), (1, False, True), (2, False, False)]
 
 
 @pytest.mark.parametrize("cause", ["no space left", "\x00" * 10_000])
