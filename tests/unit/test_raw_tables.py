@@ -39,7 +39,7 @@ from results.store.tables import (
     sealed,
 )
 from results.verdicts.fault_impact import fault_result
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
@@ -62,7 +62,7 @@ def complete(store: Path, executions: tuple[Repeat, ...], run_id: str = "run-a")
             folder.add_repeat(case.case, execution)
         done = CaseExecutions(executions[1:], executions[:1], executions[1:2])
         folder.end_case(case.case, done, BEFORE, AFTER)
-    folder.complete(run_object(run_id, "quick", folder.path, CASES))
+    folder.complete(record(RunResult(run_id, "quick", folder.path, CASES)))
     return folder.path
 
 
