@@ -135,6 +135,15 @@ def test_a_stored_run_has_an_id_and_a_clock_of_its_own(tmp_path: Path) -> None:
     assert results[0]["clock"] == {"kind": "virtual", "records": records_digest(run)}
 
 
+def test_a_run_that_ended_early_is_stored_without_a_clock(tmp_path: Path) -> None:
+    (run,) = computed(tmp_path / "new").runs
+    (run / "result.json").unlink()
+    (run / "scenario.yaml").write_text("trace: /files/inside\n")
+    folder = stored(run, tmp_path / "store", {"kind": "virtual"}, "trace: here\n")
+    assert {file.name for file in folder.iterdir()} == {"scenario.yaml", "transfers.csv"}
+    assert (folder / "scenario.yaml").read_text() == "trace: here\n"
+
+
 def test_records_are_all_files_but_those_that_name_the_run(tmp_path: Path) -> None:
     (run,) = computed(tmp_path / "new").runs
     other = stored(run, tmp_path / "store", {})
