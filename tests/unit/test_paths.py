@@ -30,7 +30,6 @@ from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
     Mismatch,
-    fabric_check,
     isolation_check,
     mismatch,
     verify_object,
@@ -60,7 +59,7 @@ def in_words(path: Sequence[Hop]) -> tuple[str, ...]:
 
 
 def checked(*pairs: Mismatch | None, isolation: IsolationCheck = ISOLATED) -> FabricCheck:
-    return fabric_check(FabricKind.RAIL_ONLY, 30, [one for one in pairs if one], isolation)
+    return FabricCheck(FabricKind.RAIL_ONLY, 30, [one for one in pairs if one], isolation)
 
 
 def printed(result: dict[str, Any]) -> str:
