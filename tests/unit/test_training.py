@@ -844,3 +844,13 @@ def test_the_loss_and_the_optimizer_stream_through_memory() -> None:
 def test_a_strategy_without_recomputation_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     train(Path("llama-3-405b"))
     assert ", no recomputation, " in capsys.readouterr().out
+
+
+def test_a_memory_that_is_hardly_too_small_has_three_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, given = tmp_path / "own.yaml", "tensor: 1, pipeline: 16, interleave: 1, microbatch: 1"
+    text = (SHIPPED / "qwen-3-32b.yaml").read_text()
+    own.write_text(f"{text}recomputation: none\nstrategy: {{{given}}}\n")
+    train(own)
+    assert "memory 80.2 GB a GPU: too much" in capsys.readouterr().out
