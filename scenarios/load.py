@@ -108,15 +108,17 @@ def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
         raise
 
 
-def format_check(path: Path) -> Callable[[Sequence[str]], None]:
+def format_check(path: Path) -> Callable[[Sequence[str]], str]:
     """Return a check of overrides that raises `InputError` for wrong keys, types or values.
 
-    That takes a tenth of the time of `load`: the file is read once.
+    It returns a text that equal values have in common, in a tenth of the time of `load`: the file
+    is read once.
     """
     document = read(path, SCENARIO)
 
-    def check(overrides: Sequence[str]) -> None:
-        checked(override(deepcopy(document), overrides), ScenarioFile)
+    def check(overrides: Sequence[str]) -> str:
+        file = checked(override(deepcopy(document), overrides), ScenarioFile)
+        return repr(file.model_dump(mode="json"))
 
     return check
 

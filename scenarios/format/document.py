@@ -299,22 +299,6 @@ def value_of(text: str) -> Any:
         raise ValueError(f"the value {unreadable(error)}") from None
 
 
-def same(value: Any) -> str:
-    """Return a text that equal YAML values have in common: `2e4` and `20000`, not `true` and `1`.
-
-    The keys of a mapping have no order (YAML 1.2, section 3.2.1.1).
-    """
-    match value:
-        case dict():
-            return f"{{{sorted((same(key), same(held)) for key, held in value.items())}}}"
-        case list():
-            return repr([same(entry) for entry in value])
-        case float() if value.is_integer():
-            return repr(int(value))
-        case _:
-            return repr(value)
-
-
 def out_of_bounds(text: str, values: Any) -> str:
     """Say why a text of these values could not be read again; empty if it can."""
     if (size := len(text.encode())) > MOST_BYTES:
