@@ -5,6 +5,7 @@ copy of what it repeats, so that an override changes one place.
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -33,6 +34,7 @@ MOST_VALUES = 10_000
 MOST_LEVELS = 20
 # No meaningful number has more digits; Python's own limit does not hold for hexadecimal.
 MOST_DIGITS = 100
+INDEX = re.compile(f"[0-9]{{1,{MOST_DIGITS}}}")
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MERGE = "tag:yaml.org,2002:merge"
 
@@ -120,16 +122,18 @@ def read(path: Path, kind: FileKind) -> Document:
 
 def parse(path: Path, text: str, kind: FileKind) -> Document:
     """The mapping of a YAML text; raises `InputError` for any other text."""
+    yaml, values = parser("rt"), None
+    yaml.allow_duplicate_keys = True  # all are told below; two merges are refused all the same
     try:
-        values = parser("rt").load(text)
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
-        raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
+        with suppress(DuplicateKeyError):
+            values = yaml.load(text)
     except UNREADABLE as error:
         what = unreadable(error, "JSON" if path.suffix == ".json" else "YAML")
         wrong = Problem(f"{path}{_line_of(error, text)}", what, kind.hint(path))
         raise InputError(other_kind(path, text, (), kind.name) or wrong) from None
+    if repeated := sorted((key.start_mark.line + 1, key.value) for key in yaml.composer.repeated):
+        told = ((f"{path}:{line}", f'duplicate key "{key}"') for line, key in repeated)
+        raise InputError(*(Problem(*one, "each key once") for one in told))
     keys = values.keys() if isinstance(values, CommentedMap) else ()
     if other := other_kind(path, text, keys, kind.name):
         raise InputError(other)
@@ -159,8 +163,7 @@ def override(document: Document, overrides: Sequence[str]) -> Document:
 def place_of(keys: str) -> Place:
     """Parse `key.key`, in which a number is an entry of a list."""
     parts = keys.split(".")
-    is_number = (part.isdecimal() and len(part) <= MOST_DIGITS for part in parts)
-    return tuple(int(one) if is_one else one for one, is_one in zip(parts, is_number, strict=True))
+    return tuple(int(part) if INDEX.fullmatch(part) else part for part in parts)
 
 
 def overlap(one: Place, other: Place) -> bool:
@@ -207,13 +210,17 @@ class OutOfBounds(MarkedYAMLError):
 
 
 class BoundedComposer(Composer):
-    """Composes nodes up to the bounds, each on its own; raises `OutOfBounds` beyond them."""
+    """Composes nodes up to the bounds, each on its own; raises `OutOfBounds` beyond them.
+
+    `repeated` has the keys that are in their mapping before.
+    """
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
         # A text may use an anchor's name again (YAML 1.2, section 3.2.2.2).
         self.warn_double_anchors = False
         self._sizes: dict[Node, int] = {}
+        self.repeated: list[Node] = []
 
     def compose_node(self, parent: Any, index: Any) -> Node:
         """Compose the next node, or copy the one that an alias repeats."""
@@ -251,6 +258,8 @@ class BoundedComposer(Composer):
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         """Compose a mapping, with the keys that it merges."""
         node: MappingNode = super().compose_mapping_node(anchor)
+        first = {str(key.value): key for key, _ in reversed(node.value)}
+        self.repeated += [key for key, _ in node.value if first[str(key.value)] is not key]
         node.value = _merged(node.value)
         return node
 

@@ -202,6 +202,18 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
     assert len(problems(text + "repeats: 0\ncolour: red\n")) == 5
 
 
+def test_all_duplicate_keys_are_reported_at_once(write: Path) -> None:
+    keys = "domains: 4\n  domains: 5\n  <<: {}\n  <<: {}\n  'domains': 6"
+    text = GOOD.replace("domains: 4", keys) + "workloads: []\n"
+    last = text.count("\n")
+    assert problems(text) == [
+        'x.yaml:3: duplicate key "domains" (each key once)',
+        'x.yaml:5: duplicate key "<<" (each key once)',
+        'x.yaml:6: duplicate key "domains" (each key once)',
+        f'x.yaml:{last}: duplicate key "workloads" (each key once)',
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -317,6 +329,10 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         (
             "workloads.3.size=1 B",
             "--set workloads.3.size=1 B: the list has 1 entry, number 0, got 3",
+        ),
+        (
+            "workloads.\u0660.size=1 B",
+            "--set workloads.\u0660.size=1 B: the list has 1 entry, number 0, got \u0660",
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x=1: repeats is a scalar; it has no keys"),
