@@ -387,6 +387,9 @@ def test_check_says_how_many_bytes_are_sent() -> None:
     changes = ["fabric.kinds=rail-only", ring, "allow_overload=true"]
     scenario = load(LIBRARY / "quickstart.yaml", changes)
     assert "rail-only/all-reduce/ring: 128 bytes" in described(scenario)
+    both = load(LIBRARY / "quickstart.yaml", [ring, "allow_overload=true"])
+    names = "rail-only/all-reduce/ring, rail-optimized/all-reduce/ring"
+    assert f"{names}: 128 bytes" in described(both)
 
 
 REPEATED = """\
