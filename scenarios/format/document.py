@@ -75,7 +75,8 @@ class FileKind:
 class Document:
     """The values of a file with their lines; those at the places `overridden` are from `--set`.
 
-    `problems` are those of wrong overrides, which are reported with all others.
+    `problems` are those of wrong overrides, which are reported with all others. `network` is the
+    file that its `fabric` names, whose keys are this one's.
     """
 
     path: Path
@@ -83,6 +84,7 @@ class Document:
     values: CommentedMap
     overridden: frozenset[Place] = frozenset()
     problems: tuple[Problem, ...] = ()
+    network: "Document | None" = None
 
     def refuse(self, issues: Iterable[Issue]) -> None:
         """Raise `InputError` with all issues, each once and at its place; pass if none."""
@@ -105,6 +107,9 @@ class Document:
             for part in place:
                 line = node.lc.data[part][0] + 1
                 node = node[part]
+        network, inside = self.network, place[1:]
+        if network and node is self.values.get("fabric") and {*inside[:1]} & {*network.values}:
+            return network.where(inside)
         return f"{self.path}:{line} {key}".rstrip()
 
 
