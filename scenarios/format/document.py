@@ -225,7 +225,7 @@ class BoundedComposer(Composer):
         # A text may use an anchor's name again (YAML 1.2, section 3.2.2.2).
         self.warn_double_anchors = False
         self._sizes: dict[Node, int] = {}
-        self.repeated: list[Node] = []
+        self.repeated: list[ScalarNode] = []
 
     def compose_node(self, parent: Any, index: Any) -> Node:
         """Compose the next node, or copy the one that an alias repeats."""
@@ -263,8 +263,9 @@ class BoundedComposer(Composer):
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         """Compose a mapping, with the keys that it merges."""
         node: MappingNode = super().compose_mapping_node(anchor)
-        first = {str(key.value): key for key, _ in reversed(node.value)}
-        self.repeated += [key for key, _ in node.value if first[str(key.value)] is not key]
+        keys = [key for key, _ in node.value if isinstance(key, ScalarNode)]
+        first = {key.value: key for key in reversed(keys)}
+        self.repeated += [key for key in keys if first[key.value] is not key]
         node.value = _merged(node.value)
         return node
 

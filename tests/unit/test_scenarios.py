@@ -223,6 +223,7 @@ def test_all_duplicate_keys_are_reported_at_once(write: Path) -> None:
         ("fabric:\n\tdomains: 2\n", "x.yaml:2: is not YAML: a tab cannot be here; use spaces"),
         ("seed: 1\n repeats: 2\n", "x.yaml:2: is not YAML: a key cannot be here; check spaces"),
         (GOOD + "1: 2\n", "x.yaml:10 1: a key must be text, got 1"),
+        (GOOD + "{[a]: 1, [a]: 2, [a]: 3}: 2\n", "x.yaml:10 "),
         (GOOD + "null: 2\n", "x.yaml:10 None: a key must be text, got null"),
         ("fabric: [", "x.yaml:1: is not YAML"),
         ("{layers: 8, hidden: 8}", "x.yaml: is a training configuration, must be a scenario"),
