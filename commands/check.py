@@ -1,6 +1,7 @@
 """The command `check`: a scenario's mistakes, or what it describes."""
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 
 from commands.options import Overrides, ScenarioPath, load_scenario, require_possible
@@ -31,9 +32,13 @@ def described(scenario: Scenario) -> Iterator[str]:
         shape = f"{counted(spec.domains, 'domain')} x {gpus}{spec.remarks}"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
         yield f"{spec.kind}: {shape}, {platform}, {rates}"
+    alike = defaultdict[tuple[str, ...], list[str]](list)
     for case in scenario.cases:
-        yield f"{case.name}: {case.emulated_bytes} bytes {case.task.origin}".rstrip()
-        yield from (f"  {line}" for line in case.task.details)
+        size = f"{case.emulated_bytes} bytes {case.task.origin}".rstrip()
+        alike[size, *case.task.details].append(case.name)
+    for (size, *details), names in alike.items():
+        yield f"{', '.join(names)}: {size}"
+        yield from (f"  {line}" for line in details)
     yield from notes(scenario)
     for kind, faults in scenario.faults.items():
         for fault in faults:

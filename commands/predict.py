@@ -25,7 +25,7 @@ from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace, telling_other_kinds
 from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper, only_modeled
-from scenarios.planning.plan import idle_spines, rail_crossings
+from scenarios.planning.plan import told_on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -114,12 +114,12 @@ def predict(
         what = f"of {framing} must be one of {', '.join(map(str, MTUS))}, got {payload_bytes}"
         raise InputError(Problem("--mtu", what, "--framing tcp has Ethernet's MTU"))
     packets = FRAMINGS[framing](payload_bytes)
-    told = [*(f"{sentence}." for sentence in rail_crossings(loaded)), *idle_spines(loaded)]
     computed = loaded
     if like is not None:
         sizes = _sizes(BEGIN if begin is None else begin, END if end is None else end)
         computed = _ranged(loaded, sizes)
     with err.status(COMPUTING):
+        told = [*told_on_paper(loaded)]
         cases, problems = on_paper(computed, packets, link_s)
     if like is None:
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}

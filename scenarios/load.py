@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from scenarios.format.document import (
 from scenarios.format.files import matrix_text
 from scenarios.format.issues import Issue
 from scenarios.format.keys import SCENARIO, ScenarioFile
+from scenarios.format.networks.files import KIND
 from scenarios.format.other_files import other_kind
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.resolve import resolve
@@ -76,7 +78,7 @@ def load_trace(path: Path, fabric: Mapping[str, Any], overrides: Sequence[str]) 
 def _loaded(
     document: Document, overrides: Sequence[str], machine: Machine | None, on_paper: bool
 ) -> Scenario:
-    document = override(document, overrides)
+    document = _changed(document, overrides)
     file = checked(document, ScenarioFile)
     # Runs and containers are named after it.
     by_path = re.sub(r"[^a-z0-9]+", "-", document.path.stem.lower())[:40].strip("-")
@@ -90,6 +92,15 @@ def _loaded(
     if document.problems:
         raise InputError(*document.problems)
     return scenario
+
+
+def _changed(document: Document, overrides: Sequence[str]) -> Document:
+    """Set values of a document; add the network that its fabric names, if it is of keys, too."""
+    document = override(document, overrides)
+    with suppress(InputError, KeyError, TypeError, ValueError):
+        path = document.path.parent.absolute() / document.values["fabric"]["topology"]
+        return replace(document, network=read(path, KIND))
+    return document
 
 
 @contextmanager
@@ -108,15 +119,17 @@ def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
         raise
 
 
-def format_check(path: Path) -> Callable[[Sequence[str]], None]:
+def format_check(path: Path) -> Callable[[Sequence[str]], str]:
     """Return a check of overrides that raises `InputError` for wrong keys, types or values.
 
-    That takes a tenth of the time of `load`: the file is read once.
+    It returns a text that equal values have in common, in a tenth of the time of `load`: the file
+    is read once.
     """
     document = read(path, SCENARIO)
 
-    def check(overrides: Sequence[str]) -> None:
-        checked(override(deepcopy(document), overrides), ScenarioFile)
+    def check(overrides: Sequence[str]) -> str:
+        file = checked(_changed(deepcopy(document), overrides), ScenarioFile)
+        return repr(file.model_dump(mode="json"))
 
     return check
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import select
 import socket
@@ -29,8 +30,8 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({LOOPBACK, "localhost", "::1"})
 LOWEST_PRIORITY = 19
 END_S, SHOW_S = 3, 5
-# Of a port; Python refuses to parse thousands.
-MOST_DIGITS = 5
+# Python refuses to parse thousands of digits.
+PORT = re.compile("[0-9]{1,5}")
 
 
 Address = tuple[str, int]
@@ -40,7 +41,7 @@ Address = tuple[str, int]
 def parse_address(text: str) -> Address:
     """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
     host, _, port = text.partition(":")
-    if port and not (port.isdecimal() and len(port) <= MOST_DIGITS and int(port) < 2**16):
+    if port and not (PORT.fullmatch(port) and int(port) < 2**16):
         what = f"port must be 0 to {2**16 - 1}, got {port!r}"
         raise InputError(Problem("--live-at", what, "use ADDRESS, or ADDRESS:PORT"))
     return host or LOOPBACK, int(port or 0)

@@ -66,13 +66,7 @@ def axis(option: str) -> Axis:
     texts = _texts(listed)
     if not texts:
         raise ValueError("needs values after the =, separated by commas")
-    settings = tuple(Setting(key, text, document.value_of(text)) for text in texts)
-    known = set[str]()
-    for setting in settings:
-        if document.same(setting.value) in known:
-            raise ValueError(f"duplicate value {setting.text!r}")
-        known.add(document.same(setting.value))
-    return settings
+    return tuple(Setting(key, text, document.value_of(text)) for text in texts)
 
 
 def _texts(listed: str) -> list[str]:
@@ -128,7 +122,11 @@ def planned(
         return scenario
 
     check_format = format_check(path)
-    _of_all(points, lambda point: check_format(changes(point)))
+    values = _of_all(points, lambda point: check_format(changes(point)))
+    first = dict(zip(reversed(values), reversed(points), strict=True))
+    beside = zip(points, map(first.__getitem__, values), strict=True)
+    if repeated := [f"{point} is the same as {other}" for point, other in beside if other != point]:
+        raise InputError(*(Problem("--over", what, "leave one out") for what in repeated))
     scenarios = _of_all(points, checked)
     whole = (
         replace(point, text=scenario.text, files=files_of_scenario(scenario))

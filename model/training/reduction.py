@@ -31,7 +31,11 @@ MOST_PASSES = 10_000
 
 
 class NoReduction(ValueError):
-    """A configuration cannot be reduced to a fabric; the message says why."""
+    """A configuration cannot be reduced to a fabric: why, and what may have been asked for."""
+
+    def __init__(self, what: str, *keys: str) -> None:
+        super().__init__(what)
+        self.keys = keys
 
 
 @dataclass(frozen=True)
@@ -150,14 +154,16 @@ def reduced(
     fewer = wanted.microbatches or _microbatches(full, strategy, microbatches)
     if strategy.interleave > 1 and fewer % strategy.pipeline:
         raise NoReduction(
-            f"interleaving needs a multiple of {strategy.pipeline} microbatches, got {fewer}"
+            f"interleaving needs a multiple of {strategy.pipeline} microbatches, got {fewer}",
+            "microbatches",
         )
     passes = domains * domain_size * fewer * strategy.interleave * wanted.layers
     if passes > MOST_PASSES:
         raise NoReduction(
             f"{domains * domain_size} GPUs with {fewer} microbatches and "
             f"{strategy.interleave * wanted.layers} layers have {passes} layer passes; at most "
-            f"{MOST_PASSES} are possible"
+            f"{MOST_PASSES} are possible",
+            *("microbatches", "layers"),
         )
     executed = replace(job, overlap_experts=False, sharding=job.sharding if wanted.zero else 1)
     small = _reduced(executed, full, strategy, microbatches, fewer, wanted.layers)
@@ -217,19 +223,20 @@ def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> 
     asked = {key: wish for key, wish in asked.items() if wish is not None}
     for key, wish in asked.items():
         if wish > (most := int(getattr(full, key))):
-            raise NoReduction(f"{key} must be at most the configuration's {most}, got {wish}")
+            raise NoReduction(f"{key} must be at most the configuration's {most}, got {wish}", key)
     possible = list(_possible(full, domains * domain_size, domain_size, wanted))
     if possible:
         return min(possible, key=lambda one: _unevenness(full, one))
     gpus, fabric = full.tensor * full.pipeline * full.data, f"{domains} x {domain_size} GPUs"
     if gpus < domains * domain_size:
-        raise NoReduction(f"has {gpus} GPUs, fewer than the {fabric} of the fabric")
+        raise NoReduction(f"has {gpus} GPUs, fewer than the {fabric} of the fabric", "gpus")
     degrees = {name: getattr(full, name) for name in DEGREES}
     shown = (f"{key} {degree}" for key, degree in degrees.items() if key in MAIN or degree > 1)
     given = " and ".join(f"{key} {wish}" for key, wish in asked.items())
     raise NoReduction(
         f"{', '.join(shown)} cannot be reduced to {fabric}{f' with {given}' if given else ''} "
-        f"without losing a dimension: {_needed(full, domain_size, wanted)}"
+        f"without losing a dimension: {_needed(full, domain_size, wanted)}",
+        *asked,
     )
 
 

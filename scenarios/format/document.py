@@ -5,6 +5,7 @@ copy of what it repeats, so that an override changes one place.
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -33,6 +34,7 @@ MOST_VALUES = 10_000
 MOST_LEVELS = 20
 # No meaningful number has more digits; Python's own limit does not hold for hexadecimal.
 MOST_DIGITS = 100
+INDEX = re.compile(f"[0-9]{{1,{MOST_DIGITS}}}")
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MERGE = "tag:yaml.org,2002:merge"
 
@@ -73,7 +75,8 @@ class FileKind:
 class Document:
     """The values of a file with their lines; those at the places `overridden` are from `--set`.
 
-    `problems` are those of wrong overrides, which are reported with all others.
+    `problems` are those of wrong overrides, which are reported with all others. `network` is the
+    file that its `fabric` names, whose keys are this one's.
     """
 
     path: Path
@@ -81,6 +84,7 @@ class Document:
     values: CommentedMap
     overridden: frozenset[Place] = frozenset()
     problems: tuple[Problem, ...] = ()
+    network: "Document | None" = None
 
     def refuse(self, issues: Iterable[Issue]) -> None:
         """Raise `InputError` with all issues, each once and at its place; pass if none."""
@@ -103,6 +107,9 @@ class Document:
             for part in place:
                 line = node.lc.data[part][0] + 1
                 node = node[part]
+        network, inside = self.network, place[1:]
+        if network and node is self.values.get("fabric") and {*inside[:1]} & {*network.values}:
+            return network.where(inside)
         return f"{self.path}:{line} {key}".rstrip()
 
 
@@ -120,16 +127,18 @@ def read(path: Path, kind: FileKind) -> Document:
 
 def parse(path: Path, text: str, kind: FileKind) -> Document:
     """The mapping of a YAML text; raises `InputError` for any other text."""
+    yaml, values = parser("rt"), None
+    yaml.allow_duplicate_keys = True  # all are told below; two merges are refused all the same
     try:
-        values = parser("rt").load(text)
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
-        raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
+        with suppress(DuplicateKeyError):
+            values = yaml.load(text)
     except UNREADABLE as error:
         what = unreadable(error, "JSON" if path.suffix == ".json" else "YAML")
         wrong = Problem(f"{path}{_line_of(error, text)}", what, kind.hint(path))
         raise InputError(other_kind(path, text, (), kind.name) or wrong) from None
+    if repeated := sorted((key.start_mark.line + 1, key.value) for key in yaml.composer.repeated):
+        told = ((f"{path}:{line}", f'duplicate key "{key}"') for line, key in repeated)
+        raise InputError(*(Problem(*one, "each key once") for one in told))
     keys = values.keys() if isinstance(values, CommentedMap) else ()
     if other := other_kind(path, text, keys, kind.name):
         raise InputError(other)
@@ -159,8 +168,7 @@ def override(document: Document, overrides: Sequence[str]) -> Document:
 def place_of(keys: str) -> Place:
     """Parse `key.key`, in which a number is an entry of a list."""
     parts = keys.split(".")
-    is_number = (part.isdecimal() and len(part) <= MOST_DIGITS for part in parts)
-    return tuple(int(one) if is_one else one for one, is_one in zip(parts, is_number, strict=True))
+    return tuple(int(part) if INDEX.fullmatch(part) else part for part in parts)
 
 
 def overlap(one: Place, other: Place) -> bool:
@@ -207,13 +215,17 @@ class OutOfBounds(MarkedYAMLError):
 
 
 class BoundedComposer(Composer):
-    """Composes nodes up to the bounds, each on its own; raises `OutOfBounds` beyond them."""
+    """Composes nodes up to the bounds, each on its own; raises `OutOfBounds` beyond them.
+
+    `repeated` has the keys that are in their mapping before.
+    """
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
         # A text may use an anchor's name again (YAML 1.2, section 3.2.2.2).
         self.warn_double_anchors = False
         self._sizes: dict[Node, int] = {}
+        self.repeated: list[ScalarNode] = []
 
     def compose_node(self, parent: Any, index: Any) -> Node:
         """Compose the next node, or copy the one that an alias repeats."""
@@ -251,6 +263,9 @@ class BoundedComposer(Composer):
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         """Compose a mapping, with the keys that it merges."""
         node: MappingNode = super().compose_mapping_node(anchor)
+        keys = [key for key, _ in node.value if isinstance(key, ScalarNode)]
+        first = {key.value: key for key in reversed(keys)}
+        self.repeated += [key for key in keys if first[key.value] is not key]
         node.value = _merged(node.value)
         return node
 
@@ -297,22 +312,6 @@ def value_of(text: str) -> Any:
         return plain(parser("safe").load(text))
     except UNREADABLE as error:
         raise ValueError(f"the value {unreadable(error)}") from None
-
-
-def same(value: Any) -> str:
-    """Return a text that equal YAML values have in common: `2e4` and `20000`, not `true` and `1`.
-
-    The keys of a mapping have no order (YAML 1.2, section 3.2.1.1).
-    """
-    match value:
-        case dict():
-            return f"{{{sorted((same(key), same(held)) for key, held in value.items())}}}"
-        case list():
-            return repr([same(entry) for entry in value])
-        case float() if value.is_integer():
-            return repr(int(value))
-        case _:
-            return repr(value)
 
 
 def out_of_bounds(text: str, values: Any) -> str:

@@ -378,7 +378,7 @@ class _Model:
         if "n_embd" in self.values or self.kind in FOUR_TIMES:
             required.pop("feed_forward", None)
         if self._has("moe.experts"):
-            required |= {"moe.top_k": " with experts", "moe.width": " with experts"}
+            required |= dict.fromkeys(("moe.top_k", "moe.width"), f" with {self.keys['moe']}")
         if not any(name in self.values for name in NAMES["moe.experts"]):
             # A key that only a model with experts has, in a file that does not say how many.
             of_experts = (k for k, v in self.values.items() if v and OF_EXPERTS.search(str(k)))

@@ -137,8 +137,9 @@ class Configuration(Strict):
             what = f"must be a multiple of heads, {self.heads}, without head_size"
             raise Refused(f"{what}, got {self.hidden}", key="hidden")
         if moe is not None and (count := moe.every + moe.dense_layers) > self.layers:
-            of = "moe.every" + (" and moe.dense_layers" if moe.dense_layers else "")
-            raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
+            of = "every" + (" and dense_layers" if moe.dense_layers else "")
+            what = f"{of} must be at most layers, {self.layers}, got {count}"
+            raise Refused(what, key="moe")
         if self.precision == "fp8" and ACCELERATORS[self.platform].fastest_fp8 is None:
             raise Refused(f"must be bf16, as {self.platform} has no FP8", key="precision")
         return self

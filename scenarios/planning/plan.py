@@ -3,7 +3,8 @@
 Also, whether the time on a degraded fabric depends on how flows share links.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
@@ -162,11 +163,27 @@ def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profil
     return profile(schedule.transfers, pair, net, topology, arrival_s), told
 
 
-def rail_crossings(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence for each case, and each of several jobs, that crosses rails on rail-only."""
+def _told(scenario: Scenario, tell: Callable[[Case, FabricSpec], Iterable[str]]) -> Iterator[str]:
+    """Yield what is told of cases, each sentence once, behind the names of its cases."""
+    names = defaultdict[str, list[str]](list)
     for case in scenario.cases:
-        ways = crossings(case, scenario.spec_of(case.kind))
-        yield from (f"{case.name}: {how}" for how in ways)
+        for sentence in tell(case, scenario.spec_of(case.kind)):
+            names[sentence].append(case.name)
+    yield from (f"{', '.join(those)}: {sentence}." for sentence, those in names.items() if sentence)
+
+
+def told_on_paper(scenario: Scenario) -> Iterator[str]:
+    """Yield prices of missing GPUs and shared NICs, crossings of rails, and idle spine switches."""
+    yield from _told(
+        scenario, lambda case, spec: [case.task.price(real_task(case.task, spec).spec)]
+    )
+    yield from rail_crossings(scenario)
+    yield from idle_spines(scenario)
+
+
+def rail_crossings(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence for the cases, and each of several jobs, that cross rails on rail-only."""
+    return _told(scenario, crossings)
 
 
 def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
@@ -298,19 +315,12 @@ def _interference(
 
 
 def notes(scenario: Scenario) -> Iterator[str]:
-    """Yield the values chosen for `auto`, and why; and which cases cross rails on rail-only."""
+    """Yield the values chosen for `auto`, and why, and what the model tells of cases."""
     for key, chosen in scenario.chosen.items():
         yield f"{key}: auto is {chosen.value:g}: {chosen.why}"
-    for case in scenario.cases:
-        if case.task.choice:
-            yield f"{case.name}: {case.task.choice}."
-        real = real_task(case.task, scenario.spec_of(case.kind))
-        if price := real.task.price(real.spec):
-            yield f"{case.name}: {price}."
-        if grain := _grain(case, scenario.spec_of(case.kind)):
-            yield f"{case.name}: {grain}."
-    yield from (f"{sentence}." for sentence in rail_crossings(scenario))
-    yield from idle_spines(scenario)
+    yield from _told(scenario, lambda case, _: [case.task.choice])
+    yield from _told(scenario, _grain)
+    yield from told_on_paper(scenario)
     yield from _short_timeouts(scenario)
     yield from (f"not emulated: {what}" for what in scenario.left_out)
 
@@ -328,16 +338,16 @@ def _short_timeouts(scenario: Scenario) -> Iterator[str]:
                 yield f"{spec.kind}: the timeout is {human_seconds(given_s)}, and {why}."
 
 
-def _grain(case: Case, spec: FabricSpec) -> str:
-    """Say in which grain flows share the busiest link; empty if none contend, or for many GPUs."""
+def _grain(case: Case, spec: FabricSpec) -> Iterator[str]:
+    """Yield in which grain flows share the busiest link; not if none contend, or for many GPUs."""
     if spec.gpus > EXACT_UP_TO_GPUS or not estimate(real_task(case.task, spec)).is_contended:
-        return ""
+        return
     transfers = case.transfers(spec)
     *_, grain_bytes, grains = busiest_flows(
         transfers, *healthy_network(transfers, build_topology(spec))
     )
     emulated, real, part = grain_shown(grain_bytes, grains, case.size_scale)
-    return f"a grain is {emulated}, {real} of the platform's data, {part} of a transfer"
+    yield f"a grain is {emulated}, {real} of the platform's data, {part} of a transfer"
 
 
 def _loads(plan: CasePlan, machine: Machine | None) -> Iterator[Row]:

@@ -517,7 +517,7 @@ def test_the_tables_cut_nothing() -> None:
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
     sections = [machine_section(TWO_CORES), plan_section(plan(scenario, TWO_CORES), TWO_CORES)]
     print_sections(sections, console)
-    assert {f"{how}." for how in rail_crossings(scenario)} <= {*notes(scenario)}
+    assert {*rail_crossings(scenario)} <= {*notes(scenario)}
     text.write("\n".join(notes(scenario)))
     for word in ("forwarding GPU", "of all cores", "yes", "switch thread", "auto is"):
         assert word in text.getvalue()

@@ -263,13 +263,13 @@ def test_what_crosses_rails_is_told_before_a_run(file: Path) -> None:
     pair, strided, direct = rail_crossings(scenario)
     assert pair == (
         "rail-only/all-reduce/ring/d0g0+d1g1: communicator d0g0+d1g1 crosses rails: "
-        f"{joined} for them"
+        f"{joined} for them."
     )
     assert strided.startswith("rail-only/all-to-all/direct/strided-5: communicator strided-5 ")
     assert "crosses rails 5 times" in strided
     assert direct == (
         "rail-only/all-to-all/direct: 144 of 240 sending pairs of GPUs share neither rail nor HB "
-        "domain: other GPUs forward for them"
+        "domain: other GPUs forward for them."
     )
     assert all(planned.completion_s > 0 for planned in plan(scenario, None))
 

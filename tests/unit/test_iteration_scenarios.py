@@ -146,9 +146,29 @@ def test_counts_of_a_large_iteration_have_all_digits() -> None:
         (
             "{iteration: gpt-146b, tensor: 3}",
             "",
-            "x.yaml:3 workloads.0.iteration: tensor 8, pipeline 8, data 24 cannot be reduced "
+            "x.yaml:3 workloads.0.tensor: tensor 8, pipeline 8, data 24 cannot be reduced "
             "to 2 x 4 GPUs with tensor 3 without losing a dimension: it needs 3 domains of 4 GPUs "
             "(use another grid of GPUs, or other degrees)",
+        ),
+        (
+            "{iteration: gpt-146b, expert: 2, tensor: 2}",
+            "",
+            "x.yaml:3 workloads.0.expert: expert must be at most the configuration's 1, got 2 "
+            "(use another grid of GPUs, or other degrees)",
+        ),
+        (
+            "{iteration: gpt-146b, layers: 1000, microbatches: 8}",
+            "",
+            "x.yaml:3 workloads.0.iteration: 8 GPUs with 8 microbatches and 1000 layers have "
+            "64000 layer passes; at most 10000 are possible (use another grid of GPUs, or other "
+            "degrees)",
+        ),
+        (
+            "{iteration: gpt-146b, layers: 1000}",
+            "",
+            "x.yaml:3 workloads.0.layers: 8 GPUs with 14 microbatches and 1000 layers have "
+            "112000 layer passes; at most 10000 are possible (use another grid of GPUs, or other "
+            "degrees)",
         ),
         (
             "{iteration: gpt-146b}",

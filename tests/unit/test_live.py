@@ -324,6 +324,7 @@ def test_an_address_is_read(text: str, address: Address) -> None:
         (":70000", "port must be 0 to 65535, got '70000'"),
         (":" + "9" * 5000, "port must be 0 to 65535, got '999"),
         ("1.2.3.4:-1", "port must be 0 to 65535, got '-1'"),
+        ("1.2.3.4:\u0668", "port must be 0 to 65535, got '\u0668'"),
     ],
 )
 def test_a_wrong_address_gets_a_sentence(text: str, said: str) -> None:

@@ -578,18 +578,18 @@ def test_what_a_file_lacks_is_asked_for_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "key"),
+    ("values", "key", "experts"),
     [
-        (MIXTRAL, "num_experts_per_tok"),
-        (DEEPSEEK, "moe_intermediate_size"),
-        (QWEN_2, "moe_intermediate_size"),
-        (ERNIE, "moe_intermediate_size"),
+        (MIXTRAL, "num_experts_per_tok", "num_local_experts"),
+        (DEEPSEEK, "moe_intermediate_size", "n_routed_experts"),
+        (QWEN_2, "moe_intermediate_size", "num_experts"),
+        (ERNIE, "moe_intermediate_size", "moe_num_experts"),
     ],
 )
 def test_experts_need_their_width_and_how_many_a_token_visits(
-    tmp_path: Path, values: dict[str, Any], key: str
+    tmp_path: Path, values: dict[str, Any], key: str, experts: str
 ) -> None:
-    with pytest.raises(InputError, match=f"{key}: is required with experts"):
+    with pytest.raises(InputError, match=f"{key}: is required with {experts} "):
         model_of(tmp_path, {name: value for name, value in values.items() if name != key})
 
 

@@ -121,6 +121,40 @@ def test_a_custom_network_without_links_needs_them(tmp_path: Path) -> None:
         read_network(tmp_path / "n.yml")
 
 
+@pytest.mark.parametrize(
+    ("change", "overrides", "message"),
+    [
+        (("to: b", "to: d0"), (), "n.yml:6 links.1: d0 cannot be a switch: Railbed or Linux has"),
+        (("size: 2", "size: 999"), (), "n.yml:2 domain_size: must be at most 510 (address"),
+        (("b}", "b, rate: 1 bit/s}"), (), "n.yml:6 links.1.rate: must be 1 kbit/s to 1000"),
+        (("size: 2", "size: 4"), (), "n.yml:4 links: d0g2 must have 1 NIC links, got 0 (see"),
+        (("", ""), ("fabric.domains=9999",), "--set fabric.domains: must be at most"),
+        (("", ""), ("fabric.spines=0",), "--set fabric.spines: must be at least 1, got 0"),
+        (("", ""), ("fabric.spines=2",), "--set fabric.spines: describes rails and spines"),
+        (("", ""), ("repeats=0",), "--set repeats: must be at least 1, got 0"),
+        (
+            ("", ""),
+            ("fabric.links=[]", "fabric.kinds=custom"),
+            "--set fabric.kinds: custom needs links",
+        ),
+    ],
+)
+def test_mistakes_of_a_named_network_are_told_at_its_own_lines(
+    tmp_path: Path, change: tuple[str, str], overrides: tuple[str, ...], message: str
+) -> None:
+    text = (
+        "domains: 2\ndomain_size: 2\nplatform: h800\nlinks:\n"
+        "  - {from: 'd[0-1]g0', to: a}\n  - {from: 'd[0-1]g1', to: b}\n"
+    )
+    (tmp_path / "n.yml").write_text(text.replace(*change))
+    work = "workloads: [{collective: all-reduce, algorithm: ring, size: 1 GB}]\n"
+    (tmp_path / "x.yaml").write_text(f"fabric: {{topology: n.yml, bandwidth_scale: 20000}}\n{work}")
+    with pytest.raises(InputError) as caught:
+        load(tmp_path / "x.yaml", overrides)
+    (problem,) = map(str, caught.value.problems)
+    assert problem.removeprefix(f"{tmp_path}/").startswith(message)
+
+
 def test_a_file_of_empty_lines_is_refused_at_once(tmp_path: Path) -> None:
     """A search that begins anew at each line takes hours."""
     (tmp_path / "x").write_text("\n" * 2**20)

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from commands.app import app
+from commands.check import described
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, FabricKind
@@ -479,6 +480,22 @@ def test_idle_spine_switches_are_in_the_notes(capsys: pytest.CaptureFixture[str]
     for options in ([], ["--like", "nccl-tests"]):
         app(["predict", "quickstart", *fabric, *options], standalone_mode=False)
         assert note in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["unequal-domains", "shared-nics", "contention"])
+def test_the_notes_are_those_of_check_each_said_once(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    scenario = load(LIBRARY / f"{name}.yaml")
+    notes, said = predicted(capsys, name)["notes"], list(described(scenario))
+    assert set(notes) <= set(said)
+    prices = [case.task.price(scenario.spec_of(case.kind)) for case in scenario.cases]
+    for price in filter(None, prices):
+        (note,) = (note for note in notes if note.endswith(f": {price}."))
+        named = note.removesuffix(f": {price}.").split(", ")
+        assert named == [c.name for c, p in zip(scenario.cases, prices, strict=True) if p == price]
+    told = [line.partition(": ")[2] for line in said if line.endswith(".")]
+    assert len(told) == len(set(told)) > 0
 
 
 def test_the_notes_say_how_many_gpus_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,10 +124,8 @@ def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
     file.write_text(HEAD + jobs)
     few = f"4 of 12 sending pairs of GPUs {APART}"
     assert list(rail_crossings(load(file))) == [
-        f"rail-only/jobs/top: job top: {DIAGONAL}",
-        f"rail-only/jobs/bottom: job bottom: {few}",
-        f"rail-only/jobs/top+bottom: job top: {DIAGONAL}",
-        f"rail-only/jobs/top+bottom: job bottom: {few}",
+        f"rail-only/jobs/top, rail-only/jobs/top+bottom: job top: {DIAGONAL}.",
+        f"rail-only/jobs/bottom, rail-only/jobs/top+bottom: job bottom: {few}.",
     ]
 
 

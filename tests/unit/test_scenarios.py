@@ -202,6 +202,18 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
     assert len(problems(text + "repeats: 0\ncolour: red\n")) == 5
 
 
+def test_all_duplicate_keys_are_reported_at_once(write: Path) -> None:
+    keys = "domains: 4\n  domains: 5\n  <<: {}\n  <<: {}\n  'domains': 6"
+    text = GOOD.replace("domains: 4", keys) + "workloads: []\n"
+    last = text.count("\n")
+    assert problems(text) == [
+        'x.yaml:3: duplicate key "domains" (each key once)',
+        'x.yaml:5: duplicate key "<<" (each key once)',
+        'x.yaml:6: duplicate key "domains" (each key once)',
+        f'x.yaml:{last}: duplicate key "workloads" (each key once)',
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -211,6 +223,7 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
         ("fabric:\n\tdomains: 2\n", "x.yaml:2: is not YAML: a tab cannot be here; use spaces"),
         ("seed: 1\n repeats: 2\n", "x.yaml:2: is not YAML: a key cannot be here; check spaces"),
         (GOOD + "1: 2\n", "x.yaml:10 1: a key must be text, got 1"),
+        (GOOD + "{[a]: 1, [a]: 2, [a]: 3}: 2\n", "x.yaml:10 "),
         (GOOD + "null: 2\n", "x.yaml:10 None: a key must be text, got null"),
         ("fabric: [", "x.yaml:1: is not YAML"),
         ("{layers: 8, hidden: 8}", "x.yaml: is a training configuration, must be a scenario"),
@@ -318,6 +331,10 @@ def test_files_that_cannot_be_read(write: Path) -> None:
             "workloads.3.size=1 B",
             "--set workloads.3.size=1 B: the list has 1 entry, number 0, got 3",
         ),
+        (
+            "workloads.\u0660.size=1 B",
+            "--set workloads.\u0660.size=1 B: the list has 1 entry, number 0, got \u0660",
+        ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x=1: repeats is a scalar; it has no keys"),
         ("workloads.0.algorithm=rign", "--set workloads.0.algorithm: unknown algorithm 'rign' of"),
@@ -371,6 +388,9 @@ def test_check_says_how_many_bytes_are_sent() -> None:
     changes = ["fabric.kinds=rail-only", ring, "allow_overload=true"]
     scenario = load(LIBRARY / "quickstart.yaml", changes)
     assert "rail-only/all-reduce/ring: 128 bytes" in described(scenario)
+    both = load(LIBRARY / "quickstart.yaml", [ring, "allow_overload=true"])
+    names = "rail-only/all-reduce/ring, rail-optimized/all-reduce/ring"
+    assert f"{names}: 128 bytes" in described(both)
 
 
 REPEATED = """\

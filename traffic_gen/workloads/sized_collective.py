@@ -12,7 +12,6 @@ from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape, Slot
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.transport import Transport
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.load import SLICES, Profile
@@ -258,17 +257,10 @@ class SizedCollective(Task):
         return replace(self.on_own_nics, missing=()), replace(equipped, missing=())
 
     def slowdown(self, spec: FabricSpec, whole: Task, equipped: FabricSpec) -> float | None:
-        """Return the time over that of the whole work, if that is known.
-
-        A matrix of bytes has no rows for GPUs that are missing.
-        """
+        """Return the time over that of the whole work, if that is known."""
         if equipped.missing != spec.missing and isinstance(self.matrix, Given):
             return None  # the matrix has no rows for missing GPUs
-        is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
-        is_known = isinstance(whole, SizedCollective) and whole.is_regular and is_plain
-        if equipped.gpus <= MOST_FOLLOWED_GPUS or not is_known:
-            return super().slowdown(spec, whole, equipped)
-        return self.full_s(spec) / whole.full_s(equipped)
+        return super().slowdown(spec, whole, equipped)
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""

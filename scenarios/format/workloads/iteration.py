@@ -74,7 +74,9 @@ class IterationWork(Work):
             self._reduced(grid)
         except NoReduction as error:
             hint = "use another grid of GPUs, or other degrees"
-            yield Issue((*place, "iteration"), str(error), hint)
+            given = self.model_fields_set & set(error.keys)
+            key = given.pop() if len(given) == 1 else self.key
+            yield Issue((*place, key), str(error), hint)
 
     @property
     def variant(self) -> str:
