@@ -32,7 +32,7 @@ def traffic(
         Path | None,
         typer.Argument(
             metavar="CONFIG",
-            help="a training configuration, without --run",
+            help="a training configuration; not with --run",
             autocompletion=configuration_names,
         ),
     ] = None,
