@@ -49,7 +49,9 @@ def traffic(
             metavar="RUN", help="count what a stored run's iteration sent", autocompletion=run_names
         ),
     ] = None,
-    case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,
+    case: Annotated[
+        str | None, typer.Option(metavar="CASE", help="an iteration of RUN; default: the first")
+    ] = None,
     store: SomeStore = None,
     as_json: AsJson = False,
 ) -> None:
