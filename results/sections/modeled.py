@@ -126,7 +126,7 @@ def traffic_sections(result: Result) -> list[Section]:
 
 
 NETWORK = ("switches", "transceivers", "million USD", "MW", "GPUs cut off", "GPUs slowed")
-AT_RISK_TEXT = "If a lowest switch fails: GPUs that lose their NIC, and GPUs that lose a port of it."
+AT_RISK_TEXT = "If a lowest switch fails: GPUs that lose their NIC, and GPUs that lose a port."
 
 
 def cost_sections(result: Result) -> list[Section]:
