@@ -22,8 +22,8 @@ from model.training.job import Job, cluster_of
 from model.training.strategy import used_of_domain
 from results.sections.modeled import three_digits
 from results.sections.section import slower_in_words
-from scenarios.format.checked_file import Strict, load_as
-from scenarios.format.document import FileKind
+from scenarios.format.checked_file import Strict, checked
+from scenarios.format.document import FileKind, read
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT
@@ -137,7 +137,7 @@ def load_cluster(path: Path) -> ClusterFile:
 
     Its configurations and the file of prices are searched from the cluster's folder.
     """
-    return load_as(path, ClusterFile, KIND)
+    return checked(read(path, KIND), ClusterFile)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from model.arrays import Floats, Ints, distinct
+from model.arrays import Bools, Floats, Ints, distinct
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
@@ -34,6 +34,8 @@ from model.workload.transfers.columns import NONE, Transfers, starts_of
 # Events closer than this are one event: rounding, a part of the time, must not separate those that
 # are simultaneous. Where a nanosecond is much data, it is this part of a byte on the fastest link.
 SAME_TIME_S, SAME_BYTES, SAME_PART = 1e-9, 0.05, 1e-12
+# Of more flows than these, a part that nobody awaits ends as one event (docs/explanation/model.md).
+ONE_BY_ONE, TOGETHER = 1024, 1 / 32
 # What releases a transfer that waits for an earlier one.
 ARRIVAL, CONFIRMATION, DEPARTURE, RENDEZVOUS = np.arange(4, dtype=np.int8)
 
@@ -115,7 +117,8 @@ class Releases:
             order = np.argsort(earlier, kind="stable")
             earlier, later, by = earlier[order], later[order], by[order]
         self.earlier, self.later, self._by = earlier, later, by
-        self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
+        counts = np.bincount(earlier, minlength=len(transfers))
+        self.are_awaited, self._starts = counts > 0, starts_of(counts)
 
     def later_s(self, places: Ints, latency_s: Floats) -> Floats:
         """Return the time from the arrival until each of these is released; negative before it.
@@ -307,10 +310,8 @@ class Simulation:
 
     def _next_moment(self, used: Floats) -> float:
         """Return when the next flow ends or begins, or a bucket changes; `used` in bytes/s."""
-        moving = self._flows[self._rate[self._flows] > 0]
-        due = self._left[moving] - self._credit[moving]
         moments = [
-            self._now_s + (due / self._rate[moving]).min(initial=inf),
+            self._now_s + self._until_end_s(),
             self._now_s + self._until_empty_s(used).min(initial=inf),
             self._moment_s[self._waiting].min(initial=inf),
             *(epoch.begin_s for epoch in self._epochs[:1]),
@@ -319,6 +320,16 @@ class Simulation:
             stuck = sorted((*self._flows.tolist(), *self._releases.later[self._held].tolist()))
             raise Unreachable(f"transfers have no path: {stuck[:3]}")
         return max(self._now_s, float(min(moments)))
+
+    def _until_end_s(self) -> float:
+        """Return when the next flow ends; of many that nobody awaits, when a part has ended."""
+        moving = self._flows[self._rate[self._flows] > 0]
+        until_s = (self._left[moving] - self._credit[moving]) / self._rate[moving]
+        part = int((len(moving) - ONE_BY_ONE) * TOGETHER)
+        if self._has_buckets or part <= 0:
+            return float(until_s.min(initial=inf))
+        awaited_s = until_s[self._releases.are_awaited[moving]].min(initial=inf)
+        return float(min(awaited_s, np.partition(until_s, part)[part]))
 
     def _until_empty_s(self, used: Floats) -> Floats:
         """Return when buckets of links in use run empty, or have paid their debts."""
@@ -336,7 +347,24 @@ class Simulation:
         if self._has_buckets:
             tokens = self._tokens[: net.links]
             np.minimum(net.burst, tokens + (net.rate - used) * elapsed_s, out=tokens)
+        else:
+            self._fill_up(elapsed_s)
         self._now_s = moment_s
+
+    def _are_over(self, flows: Ints) -> Bools:
+        """Return which of these flows have ended before now."""
+        are_over: Bools = self._left[flows] < -self._rate[flows] * self._same_s
+        return are_over
+
+    def _fill_up(self, elapsed_s: float) -> None:
+        """Share what links have left idle since flows ended, in these seconds, among the others."""
+        flows, net = self._flows, self._net
+        over = self._are_over(flows)
+        if over.any():
+            passed = self._rate[flows] * elapsed_s + np.minimum(0.0, self._left[flows])
+            idle = np.maximum(0.0, net.rate * elapsed_s - sums(self._paths, passed, net.links))
+            others, paths = flows[~over], self._paths[~over]
+            self._left[others] -= fair_rates(paths, idle, self._weight[others])
 
     def _finish(self) -> None:
         """End flows whose last byte has left, and release others.
@@ -348,10 +376,14 @@ class Simulation:
         if not ended.any():
             return
         done, debts = flows[ended], np.maximum(0.0, self._left[flows[ended]])
+        end_s = np.full(len(done), self._now_s)
         if self._has_buckets:
             self._tokens -= sums(self._paths[ended], debts, len(self._tokens))
+        else:
+            over = self._are_over(done)
+            end_s[over] += self._left[done[over]] / self._rate[done[over]]
         self._flows, self._paths = flows[~ended], self._paths[~ended]
-        self._end(done, self._now_s + self._latency_s[done])
+        self._end(done, end_s + self._latency_s[done])
 
     def _end(self, numbers: Ints, moments_s: Floats) -> None:
         """Let transfers or steps of compute end at these moments, and release others."""

@@ -1,14 +1,13 @@
 """Values of a YAML file checked against a model: all mistakes at once, each in plain words."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from model.errors import InputError, Problem
-from scenarios.format.document import Document, FileKind, plain, read
+from scenarios.format.document import Document, plain
 from scenarios.format.issues import TAGGED, Place, did_you_mean, meant, written
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -54,11 +53,6 @@ class Strict(BaseModel):
 
     # A model is built when a file is first checked against it, and its parts only within it.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-
-
-def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
-    """Read a file and check it against a model; raises `InputError` with all problems."""
-    return checked(read(path, kind), model)
 
 
 def checked(document: Document, model: type[Model]) -> Model:

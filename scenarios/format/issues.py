@@ -30,14 +30,6 @@ class Refused(ValueError):
         self.hint, self.key = hint, key
 
 
-class Unmapped(Exception):
-    """A network's file that cannot be read, or that no fabric can represent: its line, and why."""
-
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
-        self.line, self.what = line, what
-
-
 def written(value: object) -> str:
     """Return a value for a message: dates, and words of YAML that are no text, as in a file."""
     if isinstance(value, date):

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from model.fabric.network_cost import Prices
-from scenarios.format.checked_file import Strict, load_as
-from scenarios.format.document import FileKind
+from scenarios.format.checked_file import Strict, checked
+from scenarios.format.document import FileKind, read
 from scenarios.format.units import Text
 
 DEFAULT = Path(__file__).parent / "prices.yaml"
@@ -47,4 +47,4 @@ class PriceFile(Strict):
 
 def load_prices(path: Path = DEFAULT) -> PriceFile:
     """Read a file of prices; raises `InputError` with all problems."""
-    return load_as(path, PriceFile, PRICES)
+    return checked(read(path, PRICES), PriceFile)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -147,40 +147,28 @@ class Configuration(Strict):
     def transformer(self) -> Transformer:
         """The model."""
         multiple = self.vocabulary_multiple
-        return Transformer(
-            layers=self.layers,
-            hidden=self.hidden,
-            heads=self.heads,
-            sequence=self.sequence,
-            vocabulary=-(-self.vocabulary // multiple) * multiple,
-            experts=self.moe.of_model if self.moe else None,
-            key_value_heads=self.key_value_heads,
-            head_size=self.head_size,
-            feed_forward=self.feed_forward,
-            gated=self.gated,
-            latent=Latent(**self.latent.model_dump()) if self.latent else None,
-            tied=self.tied,
-            biases=self.biases,
-            learned_positions=self.learned_positions,
-        )
+        others = {
+            "vocabulary": -(-self.vocabulary // multiple) * multiple,
+            "experts": self.moe.of_model if self.moe else None,
+            "latent": Latent(**self.latent.model_dump()) if self.latent else None,
+        }
+        return Transformer(**self._same(Transformer) | others)
 
     @property
     def job(self) -> Job:
         """The iteration; its recomputation is searched if it is missing."""
-        return Job(
-            self.transformer,
-            self.batch,
-            self.recomputation or Recomputation.NONE,
-            cluster_of(self.platform, self.gpus, self.domain_size),
-            self.sequence_parallel,
-            self.fused_attention,
-            self.sharding,
-            self.overlap,
-            self.overlap_experts,
-            self.offload,
-            self.precision == "fp8",
-            self.gradients == "fp32",
-        )
+        others = {
+            "transformer": self.transformer,
+            "recomputation": self.recomputation or Recomputation.NONE,
+            "cluster": cluster_of(self.platform, self.gpus, self.domain_size),
+            "fp8": self.precision == "fp8",
+            "wide_gradients": self.gradients == "fp32",
+        }
+        return Job(**self._same(Job) | others)
+
+    def _same(self, model: type[Transformer | Job]) -> dict[str, Any]:
+        """Return the values that a part of the model has by the names of this file's keys."""
+        return self.model_dump(include={field.name for field in fields(model)})
 
     @property
     def wish(self) -> Wish:

@@ -16,7 +16,6 @@ from model.fabric.topology import LinkKind, Topology
 from model.prediction.platform_time import FRAMINGS
 from model.routing.paths import Routing
 from scenarios.format.document import parse
-from scenarios.format.issues import Unmapped
 from scenarios.format.networks.files import (
     FORMATS,
     KIND,
@@ -31,6 +30,7 @@ from scenarios.planning.on_paper import on_paper
 from scenarios.planning.plan import estimate, notes, real_task
 from tests.unit.simai_topologies import ELEVEN, Options, text_of
 from tests.unit.test_traces import damaged
+from traffic_gen.traces.formats.nodes import Malformed
 
 ASTRA_SIM, SIMAI = (
     LIBRARY / "networks" / name for name in ("two-hosts.yml", "two-servers.topology")
@@ -248,7 +248,7 @@ def test_servers_of_simai_that_share_nvlinks_are_refused() -> None:
     shared = text.replace(" 9 3600Gbps", " 8 3600Gbps")
     joined = text.replace("6 24 H100", "6 25 H100") + "8 9 3600Gbps 0.000025ms 0\n"
     for changed in (shared, joined):
-        with pytest.raises(Unmapped, match="must share their NVSwitches, with no other GPU"):
+        with pytest.raises(Malformed, match="must share their NVSwitches, with no other GPU"):
             read_simai(changed)
 
 
@@ -319,7 +319,7 @@ def test_simai_nics_of_two_ports() -> None:
     assert (keys["kinds"], keys["nic_ports"], keys["planes"]) == ("rail-optimized", 2, "separate")
     assert (keys["nic_rate"], keys["spines"]) == ("200 Gbit/s", 2)
     # Both ports to switches of one plane: a third port of a GPU is none.
-    with pytest.raises(Unmapped, match="a NIC has at most 2 ports, got 3"):
+    with pytest.raises(Malformed, match="a NIC has at most 2 ports, got 3"):
         read_simai(third_port(two_planes))
 
 
@@ -431,7 +431,7 @@ def test_a_description_behind_the_links_is_left_out() -> None:
     text = ns3(1, [(8, npu, 400) for npu in range(8)])
     assert read_ns3(text + DESCRIPTION) == read_ns3(text)
     assert read_simai(SIMAI.read_text() + DESCRIPTION) == read_simai(SIMAI.read_text())
-    with pytest.raises(Unmapped, match="must have 8 links, got 9"):
+    with pytest.raises(Malformed, match="must have 8 links, got 9"):
         read_ns3(f"{text}{DESCRIPTION}8 0 400Gbps 0.005ms 0\n")
 
 
@@ -480,14 +480,14 @@ def test_ns3_of_astra_sim_servers_of_unequal_size_are_refused(sizes: tuple[int, 
     for rails in (1, 2):
         outside = [(npu, rail + npu % rails, 100) for npu in range(gpus)]
         text = ns3(len(sizes) + rails, [*inside, *outside])
-        with pytest.raises(Unmapped, match=r"equally many NPUs, got . and .: .* domain_sizes"):
+        with pytest.raises(Malformed, match=r"equally many NPUs, got . and .: .* domain_sizes"):
             read_ns3(text)
 
 
 def test_a_simai_network_of_too_many_links_is_refused_by_their_number() -> None:
     """As large as AlibabaHPN by default; a regular one may have more."""
     large = Options(15_360, dt=True, bw="200Gbps", npa=128, psn=120)
-    with pytest.raises(Unmapped, match=r"must have at most 16384 links .* got 59520"):
+    with pytest.raises(Malformed, match=r"must have at most 16384 links .* got 59520"):
         read_simai(text_of(large))
     regular = Options(8192, npa=1024, psn=16)
     assert read_simai(text_of(regular))["kinds"] == "rail-optimized"
@@ -531,7 +531,7 @@ def test_without_nvswitches_each_gpu_of_simai_is_a_domain(tmp_path: Path) -> Non
 def test_servers_with_nvlinks_alone_are_refused_if_several() -> None:
     lone = ELEVEN["--no-asw --no-psw"]
     assert read_simai(text_of(lone))["domains"] == 1
-    with pytest.raises(Unmapped, match="2 servers have NVLinks alone, and no link to each other"):
+    with pytest.raises(Malformed, match="2 servers have NVLinks alone, and no link to each other"):
         read_simai(text_of(lone._replace(gpu=16)))
 
 
@@ -594,8 +594,8 @@ def test_a_damaged_file_is_refused_or_read(path: Path, data: st.DataObject) -> N
         if is_one(text):
             try:
                 read(text)
-            except Unmapped as error:
+            except Malformed as error:
                 refused = error
             else:
                 return
-            assert refused.line >= 1
+            assert int(refused.place.removeprefix(":")) >= 1

@@ -18,7 +18,6 @@ from model.workload.transfers.collective import Collective
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.networks.files import NetworkFile
 from scenarios.format.prices import Quote
-from scenarios.format.reference import SECTIONS, reference
 from scenarios.format.training import Configuration, GivenExperts, GivenLatent, GivenStrategy
 from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity
 from scenarios.format.workloads.work import JobPlace
@@ -32,6 +31,7 @@ from scenarios.planning.auto import (
 )
 from scenarios.planning.plan import real_task
 from studies.decision import ClusterFile, TrainedModel
+from tests.scenario_reference import SECTIONS, reference
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, names_of

@@ -49,19 +49,19 @@ MOST_BYTES = 2**29
 # Text takes up to four bytes a character, beside those of the file.
 MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
-# First bytes of what a trace may be packed or written in, and what to do with it.
+# What a trace may be packed or written in, by where which bytes are, and what to do with it.
 UNPACK = "decompress it, or compress it with gzip"
 CONTAINERS = {
-    b"BZh": ("bzip2", UNPACK),
-    b"\xfd7zXZ\0": ("xz", UNPACK),
-    b"\x28\xb5\x2f\xfd": ("Zstandard", UNPACK),
-    b"PK\x03\x04": ("a zip archive", "unpack it"),
-    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it"),
-    BOM_UTF16_LE: ("UTF-16 text", "save it as UTF-8"),
-    BOM_UTF16_BE: ("UTF-16 text", "save it as UTF-8"),
+    (0, b"BZh"): ("bzip2", UNPACK),
+    (0, b"\xfd7zXZ\0"): ("xz", UNPACK),
+    (0, b"\x28\xb5\x2f\xfd"): ("Zstandard", UNPACK),
+    (0, b"PK\x03\x04"): ("a zip archive", "unpack it"),
+    (0, b"7z\xbc\xaf\x27\x1c"): ("a 7z archive", "unpack it"),
+    (0, BOM_UTF16_LE): ("UTF-16 text", "save it as UTF-8"),
+    (0, BOM_UTF16_BE): ("UTF-16 text", "save it as UTF-8"),
+    # The end of the first header.
+    (257, b"ustar"): ("a tar archive", "unpack it"),
 }
-# What begins the end of a tar archive's first header.
-TAR, TAR_AT = b"ustar", 257
 PIECE_BYTES = 2**20
 Sets = dict[tuple[str, str], dict[int, Path]]
 """The files of each name and form, by rank."""
@@ -232,11 +232,9 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
 
 def _require_plain(content: bytes) -> None:
     """Raise `Malformed` for an archive, another compression than gzip, or another text."""
-    found = [held for begin, held in CONTAINERS.items() if content.startswith(begin)]
-    if content.startswith(TAR, TAR_AT):
-        found.append(("a tar archive", "unpack it"))
-    for name, hint in found:
-        raise Malformed(": byte 0", f"is {name}", hint)
+    for (place, begin), (name, hint) in CONTAINERS.items():
+        if content.startswith(begin, place):
+            raise Malformed(": byte 0", f"is {name}", hint)
 
 
 def _decompressed(content: bytes, most_bytes: int) -> bytes:

@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, Field
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import Document, FileKind, parse
-from scenarios.format.issues import Issue, Unmapped
+from scenarios.format.issues import Issue
 from scenarios.format.networks.ns3 import LEFT_OUT, is_ns3, is_simai, read_ns3, read_simai
 from scenarios.format.units import (
     MOST_IN_NETWORK,
@@ -37,6 +37,7 @@ from scenarios.format.units import (
     Text,
     rate_text,
 )
+from traffic_gen.traces.formats.nodes import Malformed
 
 PAGE = "docs/reference/scenarios.md"
 KIND = FileKind("network", f"{PAGE} has an example", PAGE)
@@ -215,7 +216,7 @@ def read_network(path: Path) -> dict[str, object]:
         for is_one, read in FORMATS.values():
             if is_one(text):
                 return read(text) | ({"topology": str(path)} if LEFT_OUT.search(text) else {})
-    except Unmapped as error:
-        raise ValueError(f"{path}:{error.line}: {error.what}") from None
+    except Malformed as error:
+        raise ValueError(f"{path}{error.place}: {error.what}") from None
     known = f"{', '.join(FORMATS)}, ASTRA-sim, and a custom network with `links`"
     raise ValueError(f"{path}:1: unknown format of network; known: {known}")

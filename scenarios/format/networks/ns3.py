@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import median_high
 
-from scenarios.format.issues import Unmapped
 from scenarios.format.units import MOST_IN_NETWORK, MOST_LINKS, rate_text
+from traffic_gen.traces.formats.nodes import Malformed
 
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 # Of ASTRA-sim's first line.
@@ -80,21 +80,21 @@ def is_simai(text: str) -> bool:
 
 
 def read_simai(text: str) -> dict[str, object]:
-    """Return the keys of a fabric; raise `Unmapped` for any other network."""
+    """Return the keys of a fabric; raise `Malformed` for any other network."""
     lines = text.splitlines()
     header = HEADER.fullmatch(lines[0])
     if header is None or len(lines) < FIRST_LINK - 1:
-        raise Unmapped(1, "must have five numbers and the kind of GPU, and a line of switches")
+        raise Malformed(1, "must have five numbers and the kind of GPU, and a line of switches")
     nodes, (size, nvswitches, others, count) = int(header[1]), map(int, header[2].split())
     if max(nodes, size, nvswitches, others, count) > MOST_IN_NETWORK:
         what = f"must have numbers of at most {MOST_IN_NETWORK}, got"
-        raise Unmapped(1, f"{what} {header[0].strip()!r}")
+        raise Malformed(1, f"{what} {header[0].strip()!r}")
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
-        raise Unmapped(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
+        raise Malformed(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
     if nvswitches % (gpus // size):
         what = f"{gpus // size} servers must have equally many NVSwitches, got {nvswitches}"
-        raise Unmapped(1, what)
+        raise Malformed(1, what)
     switches = _listed_switches(lines[1], gpus, nodes)
     links = _links_of(lines, nodes, count)
     # Without NVSwitches, GPUs of a server meet in the network alone.
@@ -109,15 +109,15 @@ def is_ns3(text: str) -> bool:
 
 
 def read_ns3(text: str) -> dict[str, object]:
-    """Return the keys of a fabric; raise `Unmapped` for any other network."""
+    """Return the keys of a fabric; raise `Malformed` for any other network."""
     lines = text.splitlines()
     numbers = [int(word) for word in lines[0].split() if len(word) <= MOST_DIGITS]
     if len(numbers) < NUMBERS or max(numbers) > MOST_IN_NETWORK or len(lines) < FIRST_LINK - 1:
         what = f"must have numbers of at most {MOST_IN_NETWORK}, and a line of switches"
-        raise Unmapped(1, f"{what}, got {lines[0].strip()[:60]!r}")
+        raise Malformed(1, f"{what}, got {lines[0].strip()[:60]!r}")
     nodes, switches, count = numbers
     if switches >= nodes:
-        raise Unmapped(1, f"must have more nodes than switches, got {nodes} and {switches}")
+        raise Malformed(1, f"must have more nodes than switches, got {nodes} and {switches}")
     gpus = nodes - switches
     _listed_switches(lines[1], gpus, nodes)
     links = _links_of(lines, nodes, count)
@@ -132,7 +132,7 @@ def _hb_switches(gpus: int, links: Links) -> tuple[int, frozenset[int]]:
     sizes = sorted(map(len, servers))
     if sum(sizes) == gpus == len({*chain(*servers)}) and sizes[0] < sizes[-1]:
         what = f"servers must have equally many NPUs, got {sizes[0]} and {sizes[-1]}"
-        raise Unmapped(FIRST_LINK, f"{what}: describe the network by keys, with domain_sizes")
+        raise Malformed(FIRST_LINK, f"{what}: describe the network by keys, with domain_sizes")
     blocks = {node: run for node, run in runs.items() if run and not run.start % len(run)}
     for size in sorted({len(block) for block in blocks.values()}):
         switches = frozenset(node for node, block in blocks.items() if len(block) == size)
@@ -149,7 +149,7 @@ def _run(near: Iterable[int], gpus: int) -> range:
 
 
 def _keys_of(network: Graph) -> dict[str, object]:
-    """Return the keys of a fabric; raise `Unmapped` for any other network."""
+    """Return the keys of a fabric; raise `Malformed` for any other network."""
     hb_rate, ports = _hb_rate(network), _ports(network)
     keys: dict[str, object] = {"domains": network.servers, "domain_size": network.server_size}
     if not ports:
@@ -165,27 +165,27 @@ def _keys_of(network: Graph) -> dict[str, object]:
 
 
 def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
-    """Return the links in the lines from the third one on; raise `Unmapped` for any other line."""
+    """Return the links in the lines from the third one on; raise `Malformed` for any other line."""
     links: Links = defaultdict(dict)
     written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
     # ns-3 reads as many links as the first line has; a description may follow them.
     listed, after = written[:count], written[count:]
     got = len(listed) + sum(LINK.fullmatch(line) is not None for _, line in after)
     if got != count:
-        raise Unmapped(1, f"must have {count} links, got {got}")
+        raise Malformed(1, f"must have {count} links, got {got}")
     for number, line in listed:
         link = LINK.fullmatch(line)
         one, other = (int(link[1]), int(link[2])) if link else (0, 0)
         if link is None or max(one, other) >= nodes or one == other:
             what = f"must be two of {nodes} nodes, a rate (`200Gbps`), latency and error rate"
-            raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
+            raise Malformed(number, f"{what}, got {line.strip()[:60]!r}")
         if other in links[one]:
-            raise Unmapped(number, f"duplicate link of {one} and {other}")
+            raise Malformed(number, f"duplicate link of {one} and {other}")
         # Whole, so that one rate is the same in all units.
         unit_bps = PREFIXES[link[4]] * BITS[link[5]]
         rate_bps = round(float(link[3]) * unit_bps) if RATE.fullmatch(link[3]) else 0
         if not rate_bps:
-            raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
+            raise Malformed(number, f"must have a rate above 0, got {link[3]!r}")
         links[one][other] = links[other][one] = rate_bps
     return links
 
@@ -196,7 +196,7 @@ def _listed_switches(line: str, gpus: int, nodes: int) -> list[int]:
     switches = [int(word) for word in words if NODE.fullmatch(word)]
     if len(words) != nodes - gpus or sorted(switches) != list(range(gpus, nodes)):
         what = f"must list the switches, nodes {gpus} to {nodes - 1}"
-        raise Unmapped(2, what if nodes > gpus else "must be empty: there are no switches")
+        raise Malformed(2, what if nodes > gpus else "must be empty: there are no switches")
     return switches
 
 
@@ -213,17 +213,18 @@ def _hb_rate(network: Graph) -> float:
         if bool(inside) != bool(network.nvswitches) or any(map(network.is_gpu, links)):
             switches = "NVSwitches and to other switches" if network.nvswitches else "switches"
             what = f"GPU {gpu} must have links to {switches} alone, got those"
-            raise Unmapped(FIRST_LINK, f"{what} to {sorted(links)[:5]}")
+            raise Malformed(FIRST_LINK, f"{what} to {sorted(links)[:5]}")
         rates.add(sum(links[nvswitch] for nvswitch in inside))
         of_server[gpu // network.server_size] |= inside
     for server, nvswitches in of_server.items():
         gpus = {server * network.server_size + place for place in range(network.server_size)}
         if any(network.links[nvswitch].keys() != gpus for nvswitch in nvswitches):
             what = f"must share their NVSwitches, with no other GPU, got {sorted(nvswitches)}"
-            raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
+            raise Malformed(FIRST_LINK, f"GPUs of server {server} {what}")
     if len(rates) != 1:
         got = ", ".join(f"{rate / 1e9:g}" for rate in sorted(rates)[:5])
-        raise Unmapped(FIRST_LINK, f"all links within servers must have one rate, got {got} Gbit/s")
+        what = "all links within servers must have one rate"
+        raise Malformed(FIRST_LINK, f"{what}, got {got} Gbit/s")
     return rates.pop()
 
 
@@ -232,16 +233,16 @@ def _ports(network: Graph) -> int:
     counts = {len(network.above(gpu)): gpu for gpu in reversed(range(network.gpus))}
     if len(counts) > 1:
         what = ", ".join(f"GPU {gpu} has {ports}" for ports, gpu in sorted(counts.items()))
-        raise Unmapped(FIRST_LINK, f"all GPUs must have equally many NIC ports, got: {what}")
+        raise Malformed(FIRST_LINK, f"all GPUs must have equally many NIC ports, got: {what}")
     (ports,) = counts
     if ports > MOST_PORTS:
         what = f"a NIC has at most {MOST_PORTS} ports, got {ports} of each GPU"
-        raise Unmapped(FIRST_LINK, f"{what}: join those of a plane in one link of their rate")
+        raise Malformed(FIRST_LINK, f"{what}: join those of a plane in one link of their rate")
     if not ports and not network.nvswitches:
-        raise Unmapped(FIRST_LINK, "GPUs must have links to switches, got none")
+        raise Malformed(FIRST_LINK, "GPUs must have links to switches, got none")
     if not ports and network.servers > 1:
         what = f"{network.servers} servers have NVLinks alone, and no link to each other"
-        raise Unmapped(FIRST_LINK, f"{what}: generate one server, or a network with switches")
+        raise Malformed(FIRST_LINK, f"{what}: generate one server, or a network with switches")
     return ports
 
 
@@ -309,7 +310,7 @@ def _spines(network: Graph, ups: dict[int, set[int]], down: float) -> dict[str, 
 def _custom(network: Graph, port_rate: float) -> dict[str, object]:
     """Return the links of the network: those to one switch with one rate in one entry.
 
-    Raise `Unmapped` if they are too many.
+    Raise `Malformed` if they are too many.
     """
     names = _names(network)
     order = {node: place for place, node in enumerate(names)}
@@ -320,7 +321,7 @@ def _custom(network: Graph, port_rate: float) -> dict[str, object]:
                 entries[upper, network.links[node][upper]].append(name)
     if (count := sum(map(len, entries.values()))) > MOST_LINKS:
         what = f"network without regular rails must have at most {MOST_LINKS} links of NICs and"
-        raise Unmapped(1, f"{what} of switches, got {count}: generate one of fewer GPUs")
+        raise Malformed(1, f"{what} of switches, got {count}: generate one of fewer GPUs")
     links = [
         {"from": lower, "to": names[upper]}
         | ({} if rate == port_rate else {"rate": rate_text(rate)})

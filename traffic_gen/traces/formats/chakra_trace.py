@@ -257,8 +257,6 @@ class Assembly:
             return order[at], (ids[nearest] == waits.values) & (ordered[at] == wanted)
 
         data, control = self.columns.data, self.columns.control
-        if not len(ids):
-            return data, control, 0
         after, right = found(data)
         if not right.all():
             wrong = int(np.argmin(right))

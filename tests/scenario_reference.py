@@ -1,6 +1,6 @@
 """The reference of scenario keys in docs/reference/scenarios.md, generated from the schema.
 
-`python -m scenarios.format.reference` prints it.
+`python -m tests.scenario_reference` prints it.
 """
 
 import ast
