@@ -113,22 +113,22 @@ def predict(
         raise InputError(Problem("--mtu", what, "--framing tcp has Ethernet's MTU"))
     packets = FRAMINGS[framing](payload_bytes)
     told = [*(f"{sentence}." for sentence in rail_crossings(loaded)), *idle_spines(loaded)]
+    computed = loaded
+    if like is not None:
+        sizes = _sizes(BEGIN if begin is None else begin, END if end is None else end)
+        computed = _ranged(loaded, sizes)
+    with err.status(COMPUTING):
+        cases, problems = on_paper(computed, packets, link_s)
     if like is None:
-        with err.status(COMPUTING):
-            cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
         named["notes"] = [*told, *only_modeled(loaded, cases)]
         found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
         print_result({**named, **found}, as_json, prediction_sections)
     else:
-        sizes = _sizes(BEGIN if begin is None else begin, END if end is None else end)
-        ranged = _ranged(loaded, sizes)
-        with err.status(COMPUTING):
-            cases, problems = on_paper(ranged, packets, link_s)
         # What NCCL chooses differs from size to size, and is told for each.
         named_by_user = (case for case in cases if case.reason is None)
-        _print_like_nccl_tests(loaded, cases, [*told, *only_modeled(ranged, named_by_user)])
+        _print_like_nccl_tests(loaded, cases, [*told, *only_modeled(computed, named_by_user)])
     if problems:
         raise InputError(*problems)
 

@@ -6,14 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from commands import train
-from commands.options import (
-    AsJson,
-    Figure,
-    SomeStore,
-    configuration_names,
-    refuse_idle,
-    run_names,
-)
+from commands.options import AsJson, Figure, SomeStore, configuration_names, refuse_idle, run_names
 from commands.output import draw_figure, print_result
 from model.errors import InputError, Problem
 from model.training.traffic import Dimension, Traffic

@@ -14,7 +14,6 @@ from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
     Mismatch,
-    fabric_check,
     isolation_check,
     mismatch,
 )
@@ -40,7 +39,7 @@ def check_fabric(fabric: Experiment) -> FabricCheck:
     Probes come first: without traffic, isolation would prove nothing.
     """
     pairs, mismatches = check_paths(fabric)
-    return fabric_check(fabric.topology.spec.kind, pairs, mismatches, check_isolation(fabric))
+    return FabricCheck(fabric.topology.spec.kind, pairs, mismatches, check_isolation(fabric))
 
 
 def check_paths(fabric: Experiment) -> tuple[int, list[Mismatch]]:

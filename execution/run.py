@@ -31,13 +31,13 @@ from model.errors import EmulationError, InputError, Interrupted, RailbedError
 from model.fabric.spec import Datapath, FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from model.prediction.timeouts import with_timeout
-from results.store.records import report_bug, write_json
+from results.store.records import plain, report_bug, write_json
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.store.tables import seal
 from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult, with_paper
 from results.verdicts.path_check import FabricCheck, verify_object
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import is_timed
 from scenarios.planning.machine_profile import in_virtual_clock
 from scenarios.planning.on_paper import usual_s
@@ -188,18 +188,19 @@ def run(
         under_way = Run(proxies, measuring, capture)
         cases, failures = under_way.execute()
         listener.step("comparing")
-        result = run_object(
+        measured = RunResult(
             run_id,
             scenario.name,
             folder.path,
             cases,
-            failures=failures,
+            failures,
+            scenario_digest=digest,
+            scales=[{"key": key, **asdict(chosen)} for key, chosen in scenario.chosen.items()],
             machine=facts,
             paths=under_way.paths,
             calibration=[*starmap(link_check.calibration_object, under_way.calibrations.items())],
-            scenario_digest=digest,
-            scales=[{"key": key, **asdict(chosen)} for key, chosen in scenario.chosen.items()],
         )
+        result = plain(measured)
         folder.complete(result)
     seal(folder.path)
     return result

@@ -269,7 +269,7 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     evaluation = evaluated(model.configuration, configuration, search=model.search, job=job)
     left_out, limit = model_remarks(path), cluster.accelerator.memory_bytes
     if evaluation.memory_bytes > limit:
-        needs = f"{evaluation.memory_bytes / 1e9:.0f} GB a GPU"
+        needs = f"{three_digits(evaluation.memory_bytes / 1e9)} GB a GPU"
         left_out = [*left_out, f"memory {needs}: more than the {limit / 1e9:g} GB that it has"]
     nics = replace(network.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)

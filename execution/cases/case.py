@@ -90,9 +90,9 @@ class Executions:
         return self.undisturbed if enough else tuple(self.all[self.warmup :])
 
     @property
-    def numbers_disturbed(self) -> frozenset[int]:
-        """Numbers of the disturbed executions."""
-        return frozenset(repeat.number for repeat in self.disturbed)
+    def of_case(self) -> CaseExecutions:
+        """All of them, told apart."""
+        return CaseExecutions(self.counted, self.warmups, tuple(self.disturbed))
 
 
 def phase_in_words(case: str) -> str:
@@ -166,21 +166,18 @@ class Measuring:
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
         finally:
             after = fabric.bed.links.read_counters()
-            self.folder.end_case(
-                name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
-            )
-        done_all = CaseExecutions(done.counted, done.warmups, tuple(done.disturbed))
+            self.folder.end_case(name, done.of_case, _plain(before), _plain(after))
         timed = generator.is_timed and not self.scenario.check_data
         measured = Measured(
             topology=topology,
             schedule=schedule,
-            executions=done_all,
+            executions=done.of_case,
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
             check_data=self.scenario.check_data,
             generator=generator,
             # If times are not judged, the machine is not either: it was busy with other work.
-            machine=observer.observations(done_all.repeats) if timed else None,
+            machine=observer.observations(done.counted) if timed else None,
             dropped_packets=dropped(fabric, before, after),
             known=self.known.get(topology.spec.kind, ()),
         )
@@ -221,9 +218,8 @@ class Measuring:
             for repeat in executions:
                 self.keep(name, repeat)
             after = fabric.bed.links.read_counters()
-            self.folder.end_case(
-                name, 0, tuple(executions), frozenset(), _plain(before), _plain(after)
-            )
+            done = CaseExecutions(tuple(executions))
+            self.folder.end_case(name, done, _plain(before), _plain(after))
 
     def keep(self, name: str, repeat: Repeat) -> Repeat:
         """Record an execution."""

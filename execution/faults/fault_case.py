@@ -27,13 +27,7 @@ from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import affected_interval_s, background_interval_s, pairs_by_hop, probed_pairs
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
-from model.prediction.fluid import (
-    Prediction,
-    path_class,
-    predict,
-    predict_through,
-    transfer_paths,
-)
+from model.prediction.fluid import Prediction, path_class, predict, predict_through, transfer_paths
 from model.prediction.network import PathClass
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.byte_conservation import payload_reasons

@@ -119,44 +119,23 @@ def _drop_oldest(results: Path, newest: Path) -> None:
         remove_folder(place)
 
 
-def stored(
-    run: Path, store: Path, clock: Mapping[str, Any], scenario: str | None = None
-) -> dict[str, Any]:
-    """Copy a complete run into the store, as `copied` does; return its JSON object with its clock.
-
-    The digest of its records is that of the files that the machine wrote.
-    """
-    with _copy(run, store, scenario) as (folder, target):
-        result = read_json(folder / "result.json")
-        result |= {
-            "run_id": target.name,
-            "folder": str(target),
-            "clock": {**clock, "records": records_digest(run)},
-        }
-        if scenario is not None:
-            result["scenario_digest"] = digest_of(scenario)
-        write_json(folder / "result.json", result)
-        seal(folder)
-    return result
-
-
-def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
+def stored(run: Path, store: Path, clock: Mapping[str, Any], scenario: str | None = None) -> Path:
     """Copy a run into the store, under an id of its own: inside, the date is always the same.
 
-    The copy gets the text of its `scenario` on this machine: files have other paths inside.
+    The copy gets the text of its `scenario` on this machine: files have other paths inside. That of
+    a complete run has the clock, with the digest of the records as the machine wrote them.
     """
-    with _copy(run, store, scenario) as (_, target):
-        return target
-
-
-@contextmanager
-def _copy(run: Path, store: Path, scenario: str | None) -> Iterator[tuple[Path, Path]]:
-    """Copy a run; yield the folder of the copy while it is made, and its later place."""
     target = store.resolve() / new_run_id(scenario_of(run.name) or run.name)
     with copy_into_store(run, target) as folder:
+        changes: dict[str, Any] = {"run_id": target.name, "folder": str(target)}
         if scenario is not None:
             write_record(folder / "scenario.yaml", scenario)
-        yield folder, target
+            changes["scenario_digest"] = digest_of(scenario)
+        if (run / "result.json").is_file():
+            changes["clock"] = {**clock, "records": records_digest(run)}
+            write_json(folder / "result.json", {**read_json(folder / "result.json"), **changes})
+            seal(folder)
+    return target
 
 
 def records_digest(run: Path) -> str:
@@ -252,7 +231,7 @@ class VirtualCommand:
             printed = self.printed(ended.output)
         # Python's own failures have exit code 1, too.
         if ended.exit_code not in WITH_RESULT or printed is None:
-            kept = [self.keep(run, store) for run in computed.runs]
+            kept = [stored(run, store, self.clock, self.scenario) for run in computed.runs]
             raise EndedInside(ended, kept, printed)
         computed.write(ended.exit_code, ended.output)
         if self.key == key:  # else a file has changed meanwhile: what was executed is not known
@@ -270,12 +249,6 @@ class VirtualCommand:
             raise ValueError(f"must be an object, got {type(printed).__name__}")
         return {**printed, "clock": {**self.clock, "records": digest_of(text)}}
 
-    def keep(self, run: Path, store: Path) -> Path:
-        """Copy a run into the store, a complete one with its clock; return its folder."""
-        if (run / "result.json").is_file():
-            return Path(stored(run, store, self.clock, self.scenario)["folder"])
-        return copied(run, store, self.scenario)
-
 
 def run_virtually(
     scenario: Scenario, store: Path, *, fresh: bool, progress: bool = True
@@ -289,7 +262,7 @@ def run_virtually(
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh, progress=progress) as result:
         (run,) = result.runs
-        return stored(run, store, command.clock, scenario.text)
+        return read_json(stored(run, store, command.clock, command.scenario) / "result.json")
 
 
 def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
@@ -320,5 +293,5 @@ def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[s
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:
         for run in result.runs:
-            command.keep(run, store)
+            stored(run, store, command.clock)
         return result.exit_code, command.printed(result.output)

@@ -15,9 +15,6 @@ PRODUCT_EFFICIENCY = 0.805
 # Share of the memory's bandwidth that element-wise kernels reach (Calculon, arXiv 2211.03122:
 # 100 MB and more on an A100).
 MEMORY_EFFICIENCY = 0.9
-# Share of an H800's 132 multiprocessors that compute while 20 send tokens to experts (DeepSeek-V3,
-# arXiv 2412.19437, section 3.2.2).
-BESIDE_EXPERTS = 112 / 132
 
 
 @dataclass(frozen=True)
@@ -141,12 +138,6 @@ class Job(Sharded):
     offload: bool = False
     fp8: bool = False
     wide_gradients: bool = False
-
-    @property
-    def product_flops(self) -> float:
-        """FLOP/s of the matrix products of a layer."""
-        overlaps = self.overlap_experts and self.transformer.experts is not None
-        return self.cluster.accelerator.product_flops * (BESIDE_EXPERTS if overlaps else 1.0)
 
     @property
     def weights_speed(self) -> float:

@@ -12,6 +12,9 @@ from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Recomputation, Transformer
 
 ACTIVATION_BYTES = WEIGHT_BYTES = 2
+# Share of an H800's 132 multiprocessors that compute while 20 send tokens to experts (DeepSeek-V3,
+# arXiv 2412.19437, section 3.2.2).
+BESIDE_EXPERTS = 112 / 132
 # Bytes that a forward pass moves through memory outside matrix products, for each element: two
 # layer norms (read, write: 8) and two dropouts with residual (14) of the hidden state; biases or
 # rotation of queries, keys and values (read, write); an activation function reads its input, gated
@@ -47,13 +50,19 @@ OTHER_ACTIVATIONS, INPUT_ACTIVATIONS, SCORE_ACTIVATIONS = 10, 2, 5
 LOGITS_ACTIVATIONS = 4
 
 
+def product_flops(job: Job, strategy: Strategy) -> Numbers:
+    """FLOP/s of the matrix products of a layer, on multiprocessors that send no tokens."""
+    sends = job.overlap_experts and strategy.expert > 1
+    return job.cluster.accelerator.product_flops * np.where(sends, BESIDE_EXPERTS, 1.0)
+
+
 def forward_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a forward pass is computed."""
     flops = job.transformer.layer_flops(strategy.microbatch)
     of_weights = flops - job.transformer.attention_flops(strategy.microbatch)
     # As many as take equally long in 16 bits.
     flops = flops - (1 - 1 / job.weights_speed) * of_weights
-    seconds = flops / (strategy.tensor * strategy.context) / job.product_flops
+    seconds = flops / (strategy.tensor * strategy.context) / product_flops(job, strategy)
     return seconds + _moved(job, strategy) / _bandwidth(job)
 
 
@@ -72,7 +81,7 @@ def again_s(job: Job, strategy: Strategy) -> Numbers:
         flops, moved = 0.0, 0.0
     if is_selective:
         flops += model.widening_flops(strategy.microbatch) / job.weights_speed
-    seconds = flops / ranks / job.product_flops + moved / _bandwidth(job)
+    seconds = flops / ranks / product_flops(job, strategy) + moved / _bandwidth(job)
     is_full = job.recomputation is Recomputation.FULL
     return seconds + forward_s(job, strategy) if is_full else seconds
 
@@ -87,7 +96,7 @@ def logits_s(job: Job, strategy: Strategy) -> Numbers:
     model, ranks = job.transformer, strategy.tensor * strategy.context
     flops = model.head_flops(strategy.microbatch) / ranks
     logits = tokens_of(model, strategy) * model.vocabulary / strategy.tensor
-    return flops / job.product_flops + LOSS_BYTES * logits / _bandwidth(job)
+    return flops / product_flops(job, strategy) + LOSS_BYTES * logits / _bandwidth(job)
 
 
 def behind_s(job: Job, strategy: Strategy, each_s: Numbers) -> Numbers:

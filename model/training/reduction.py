@@ -316,6 +316,8 @@ def _changes(
     yield Change("gpus", job.cluster.gpus, small.gpus)
     for degree in DEGREES:
         yield Change(degree, getattr(full, degree), getattr(strategy, degree))
+        crosses = (getattr(s, degree) > getattr(s, f"{degree}_inside") for s in (full, strategy))
+        yield Change(f"{degree} across domains", *map(int, crosses))
     # All-to-alls have no other microbatch's pass beside them.
     yield Change("overlap of experts", job.overlap_experts, 0)
     yield Change("microbatches", microbatches, fewer)

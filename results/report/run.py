@@ -14,13 +14,7 @@ from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
 from results.sections.machine import fidelity_section, machine_sections
-from results.sections.run import (
-    cases_section,
-    failures_section,
-    timed,
-    told_apart,
-    work_sections,
-)
+from results.sections.run import cases_section, failures_section, timed, told_apart, work_sections
 from results.sections.section import Row, Section, human_bytes, range_of, slowdown_in_words
 from results.store.runs import BASELINE, DEGRADED, DURING, PHASES, RECOVERED, clock_of
 from results.verdicts.verdict import is_timed

@@ -17,13 +17,7 @@ from results.figures.kit import (
     shortened,
 )
 from results.render.page import Article, Part
-from results.report.charts import (
-    LEGEND_ROW,
-    bus_bandwidth,
-    case_rows,
-    draw_measured,
-    write_beside,
-)
+from results.report.charts import LEGEND_ROW, bus_bandwidth, case_rows, draw_measured, write_beside
 from results.sections.run import timed
 from results.sections.section import Result, Section, range_of, without_fabric
 from results.sections.several_runs import (

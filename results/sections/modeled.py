@@ -35,7 +35,7 @@ def train_sections(result: Result) -> list[Section]:
         ("iteration", f"{seconds_s:.4f}", ""),
     ]
     fits = "" if result["fits"] else ": too much"
-    memory = f"{result['memory_bytes'] / GIGA:.0f} GB a GPU{fits}"
+    memory = f"{three_digits(result['memory_bytes'] / GIGA)} GB a GPU{fits}"
     utilization = f"MFU {result['mfu']:.1f}%, HFU {result['hfu']:.1f}%, memory {memory}"
     remarks = [_configuration(result), _strategy(result), utilization, *result["left_out"]]
     return [Section("Time of an iteration", ("term", "seconds", "share"), rows, remarks=remarks)]

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from linux.files.user_files import (
 from model.errors import InputError, Problem
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
-from model.measurement.records import QueuePairSample, Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, QueuePairSample, Repeat, TransferRecord
 from model.sweep import REAL
 from results.store.records import read_json, reading, write_json, write_record
 
@@ -166,22 +167,13 @@ class RunFolder:
                 csv.writer(file).writerows(vars(record).values() for record in records)
 
     def end_case(
-        self,
-        case: str,
-        warmups: int,
-        repeats: tuple[Repeat, ...],
-        disturbed: frozenset[int],
-        before: Mapping[str, Any],
-        after: Mapping[str, Any],
+        self, case: str, done: CaseExecutions, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> None:
-        """Write the executions, without transfer records, and the counters of all links.
-
-        `disturbed` has the numbers of the executions that the machine disturbed.
-        """
+        """Write the executions, without transfer records, and the counters of all links."""
         folder, rows = self.folder_of(case), []
-        for repeat in repeats:
+        for repeat in sorted(done.all, key=attrgetter("number")):
             row = {**vars(repeat), "retransmits": repeat.retransmits}
-            row |= {"warmup": repeat.number < warmups, "disturbed": repeat.number in disturbed}
+            row |= {"warmup": repeat in done.warmups, "disturbed": repeat in done.disturbed}
             del row["records"], row["queue_pairs"]
             rows.append(row)
         write_json(folder / "repeats.json", rows)

@@ -6,11 +6,11 @@ capacity of the machine during executions, and where bytes waited.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from math import inf
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
 from model.measurement.cpu_windows import NS_PER_S, Window
@@ -96,7 +96,12 @@ class Observation:
         return switch + (agents_s + self.pauses.beyond_s(self.depth_s)) / self.seconds
 
 
-@dataclass(frozen=True)
+def _worst(figure: Callable[[Observation], float]) -> Any:
+    """A field with the largest figure of several observations."""
+    return field(metadata={"worst": figure})
+
+
+@dataclass(frozen=True, kw_only=True)
 class MachineHeadroom:
     """Machine headroom during a case's counted executions.
 
@@ -132,37 +137,39 @@ class MachineHeadroom:
     windows: int
     executions: int
     unobserved: int
-    lost: float
-    lost_beyond: float
-    pause_longest_s: float
-    pauses_per_s: float
+    lost: float = _worst(lambda one: one.pauses.lost)
+    lost_beyond: float = _worst(lambda one: one.pauses.beyond_s(one.depth_s) / one.seconds)
+    pause_longest_s: float = _worst(lambda one: one.pauses.longest_s)
+    pauses_per_s: float = _worst(lambda one: len(one.pauses.pauses) / one.seconds)
     idle_min: float
     idle_p5: float
     idle_mean: float
-    idle_saturated: float
+    idle_saturated: float = _worst(lambda one: one.mean(lambda w: w.idle < SATURATED_SHARE))
     steal_max: float
-    steal_mean: float
+    steal_mean: float = _worst(lambda one: one.mean(lambda w: w.steal))
     pressure_max: float | None
     pressure_mean: float | None
     switch_share_max: float
-    switch_share_mean: float
-    switch_saturated: float
-    beside_switch: float
-    switch_behind_s: float
-    switch_never_idle: float
-    switch_backlogged: float
-    switch_run_delay: float
-    agents_run_delay_max: float
-    agents_run_delay_mean: float
+    switch_share_mean: float = _worst(lambda one: one.mean(lambda w: w.switch_busy))
+    switch_saturated: float = _worst(
+        lambda one: one.mean(lambda w: w.switch_busy + w.switch_delay > 1 - SATURATED_SHARE)
+    )
+    beside_switch: float = _worst(lambda one: one.beside_switch)
+    switch_behind_s: float = _worst(lambda one: one.mean(lambda w: w.switch_behind_s))
+    switch_never_idle: float = _worst(lambda one: one.switch_never_idle)
+    switch_backlogged: float = _worst(lambda one: one.switch_backlogged)
+    switch_run_delay: float = _worst(lambda one: one.mean(lambda w: w.switch_delay))
+    agents_run_delay_max: float = _worst(lambda one: max(one.agents_delay_s) / one.seconds)
+    agents_run_delay_mean: float = _worst(lambda one: one.agents_run_delay)
     start_skew_s: float
     start_skew: float
-    backlog_left_bytes: int
+    backlog_left_bytes: int = _worst(lambda one: one.backlog_left_bytes)
     dropped_packets: int
     retransmits: int
-    retransmits_per_s: float
+    retransmits_per_s: float = _worst(lambda one: one.retransmits / one.seconds)
     delay_share: float
-    delay_share_max: float
-    run_delay: float
+    delay_share_max: float = _worst(lambda one: one.delay_share)
+    run_delay: float = _worst(lambda one: one.agents_run_delay + one.mean(lambda w: w.switch_delay))
 
 
 def machine_headroom(
@@ -176,47 +183,28 @@ def machine_headroom(
     idle = sorted(window.idle for window in windows)
     stalled = [window.stalled for window in windows if window.stalled is not None]
     whole = [one for one in seen if one.complete]
-
-    def most(figure: Callable[[Observation], float]) -> float:
-        return max(map(figure, seen))
-
+    worst = {
+        one.name: max(map(one.metadata["worst"], seen))
+        for one in fields(MachineHeadroom)
+        if "worst" in one.metadata
+    }
     return MachineHeadroom(
+        **worst,
         windows=len(windows),
         executions=len(observations),
         unobserved=len(observations) - len(seen),
-        lost=most(lambda one: one.pauses.lost),
-        lost_beyond=most(lambda one: one.pauses.beyond_s(one.depth_s) / one.seconds),
-        pause_longest_s=most(lambda one: one.pauses.longest_s),
-        pauses_per_s=most(lambda one: len(one.pauses.pauses) / one.seconds),
         idle_min=idle[0],
         idle_p5=idle[len(idle) // 20],
         idle_mean=min(one.mean(lambda w: w.idle) for one in seen),
-        idle_saturated=most(lambda one: one.mean(lambda w: w.idle < SATURATED_SHARE)),
         steal_max=max(window.steal for window in windows),
-        steal_mean=most(lambda one: one.mean(lambda w: w.steal)),
         pressure_max=max(stalled, default=None),
         pressure_mean=fmean(stalled) if stalled else None,
         switch_share_max=max(window.switch_busy for window in windows),
-        switch_share_mean=most(lambda one: one.mean(lambda w: w.switch_busy)),
-        switch_saturated=most(
-            lambda one: one.mean(lambda w: w.switch_busy + w.switch_delay > 1 - SATURATED_SHARE)
-        ),
-        beside_switch=most(lambda one: one.beside_switch),
-        switch_behind_s=most(lambda one: one.mean(lambda w: w.switch_behind_s)),
-        switch_never_idle=most(lambda one: one.switch_never_idle),
-        switch_backlogged=most(lambda one: one.switch_backlogged),
-        switch_run_delay=most(lambda one: one.mean(lambda w: w.switch_delay)),
-        agents_run_delay_max=most(lambda one: max(one.agents_delay_s) / one.seconds),
-        agents_run_delay_mean=most(lambda one: one.agents_run_delay),
         start_skew_s=max((one.start_skew_s for one in whole), default=0.0),
         start_skew=max((one.start_skew_s / one.seconds for one in whole), default=0.0),
-        backlog_left_bytes=max(one.backlog_left_bytes for one in seen),
         dropped_packets=dropped_packets,
         retransmits=sum(one.retransmits for one in seen),
-        retransmits_per_s=most(lambda one: one.retransmits / one.seconds),
         delay_share=median(one.delay_share for one in seen),
-        delay_share_max=most(lambda one: one.delay_share),
-        run_delay=most(lambda one: one.agents_run_delay + one.mean(lambda w: w.switch_delay)),
     )
 
 

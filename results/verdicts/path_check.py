@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
@@ -74,26 +74,22 @@ def isolation_check(own_bytes: int, foreign_bytes: int) -> IsolationCheck:
     return IsolationCheck(Verdict.PASS if isolated else Verdict.FAIL, foreign_bytes, own_bytes)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FabricCheck:
     """Both checks of a fabric: the paths of all ordered pairs, and the isolation of rails."""
 
     kind: FabricKind
-    verdict: Verdict
+    verdict: Verdict = field(init=False)
     pairs: int
-    as_intended: int
-    mismatches: tuple[Mismatch, ...]
+    as_intended: int = field(init=False)
+    mismatches: Sequence[Mismatch]
     rail_isolation: IsolationCheck
 
-
-def fabric_check(
-    kind: FabricKind, pairs: int, mismatches: Sequence[Mismatch], isolation: IsolationCheck
-) -> FabricCheck:
-    """Fail if a pair has stray probes, or rails are not isolated."""
-    failed = mismatches or isolation.verdict == Verdict.FAIL
-    verdict = Verdict.FAIL if failed else Verdict.PASS
-    as_intended = pairs - len(mismatches)
-    return FabricCheck(kind, verdict, pairs, as_intended, tuple(mismatches), isolation)
+    def __post_init__(self) -> None:
+        """Fail if a pair has stray probes, or rails are not isolated."""
+        failed = self.mismatches or self.rail_isolation.verdict == Verdict.FAIL
+        self.verdict = Verdict.FAIL if failed else Verdict.PASS
+        self.as_intended = self.pairs - len(self.mismatches)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from model.fabric.spec import FabricKind
 from model.workload.generator import Generator
-from results.store.records import OPTIONAL, plain
+from results.store.records import OPTIONAL
 from results.store.runs import SCHEMA
 from results.verdicts.breakdown import JobTime
 from results.verdicts.fault_impact import FaultResult
@@ -60,64 +60,41 @@ class Interference:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunResult:
-    """What a run measured, and what follows from it; `machine` is the run's environment.
+    """The object that `run --json` prints and the run folder stores.
 
+    It is what a run measured, and what follows from it. `machine` is the run's environment.
     `scales` lists the values chosen for `auto`: key, value, and reason. `scenario_digest` is that
     of the scenario's file. `paths` and `calibration` are JSON objects already.
     """
 
-    schema: str
+    schema: str = field(default=SCHEMA, init=False)
     run_id: str
     scenario: str
-    scenario_digest: str | None = field(metadata=OPTIONAL)
-    verdict: Verdict
+    scenario_digest: str | None = field(default=None, kw_only=True, metadata=OPTIONAL)
+    verdict: Verdict = field(init=False)
     folder: Path
     cases: Sequence[CaseResult]
-    failures: Sequence[FaultResult]
-    slowdowns: Sequence[Slowdown]
-    generators: Sequence[Agreement] = field(metadata=OPTIONAL)
-    interference: Sequence[Interference] = field(metadata=OPTIONAL)
-    scales: Sequence[Object] = field(metadata=OPTIONAL)
-    machine: Object | None = field(metadata=OPTIONAL)
-    paths: Object | None = field(metadata=OPTIONAL)
-    calibration: Sequence[Object] = field(metadata=OPTIONAL)
+    failures: Sequence[FaultResult] = ()
+    slowdowns: Sequence[Slowdown] = field(init=False)
+    generators: Sequence[Agreement] = field(init=False, metadata=OPTIONAL)
+    interference: Sequence[Interference] = field(init=False, metadata=OPTIONAL)
+    scales: Sequence[Object] = field(default=(), metadata=OPTIONAL)
+    machine: Object | None = field(default=None, metadata=OPTIONAL)
+    paths: Object | None = field(default=None, metadata=OPTIONAL)
+    calibration: Sequence[Object] = field(default=(), metadata=OPTIONAL)
 
-
-def run_object(
-    run_id: str,
-    scenario: str,
-    folder: Path,
-    cases: Sequence[CaseResult],
-    *,
-    failures: Sequence[FaultResult] = (),
-    machine: Object | None = None,
-    paths: Object | None = None,
-    calibration: Sequence[Object] = (),
-    scales: Sequence[Object] = (),
-    scenario_digest: str | None = None,
-) -> dict[str, Any]:
-    """Return the object that `run --json` prints and the run folder stores."""
-    verdicts = [*(case.verdict for case in cases), *(failure.verdict for failure in failures)]
-    result = RunResult(
-        schema=SCHEMA,
-        run_id=run_id,
-        scenario=scenario,
-        scenario_digest=scenario_digest,
-        verdict=worst([*verdicts, Verdict(paths["verdict"])] if paths else verdicts),
-        folder=folder,
-        cases=cases,
-        failures=failures,
-        slowdowns=tuple(slowdowns(cases)),
-        generators=tuple(agreements(cases)),
-        interference=tuple(interferences(cases)),
-        scales=tuple(scales),
-        machine=machine,
-        paths=paths,
-        calibration=tuple(calibration),
-    )
-    return plain(result)
+    def __post_init__(self) -> None:
+        """Judge the run, and compare its cases with each other."""
+        verdicts = [case.verdict for case in self.cases]
+        verdicts += [failure.verdict for failure in self.failures]
+        if self.paths:
+            verdicts.append(Verdict(self.paths["verdict"]))
+        self.verdict = worst(verdicts)
+        self.slowdowns = tuple(slowdowns(self.cases))
+        self.generators = tuple(agreements(self.cases))
+        self.interference = tuple(interferences(self.cases))
 
 
 def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:

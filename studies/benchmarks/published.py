@@ -12,19 +12,10 @@ from linux.files.program_files import rows_of
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, PLATFORMS, FabricKind, FabricSpec, HbNetwork
 from model.prediction.closed_forms import RING_ALL_REDUCE, Grid
-from model.prediction.platform_time import (
-    FRAMINGS,
-    USUAL_FRAMING,
-    USUAL_MTU,
-    platform_time,
-)
+from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING, USUAL_MTU, platform_time
 from model.workload.transfers.collective import Collective
 from scenarios.format.units import size_in_bytes
-from scenarios.planning.on_paper import (
-    closed_time,
-    link_latencies,
-    work_on_paper,
-)
+from scenarios.planning.on_paper import closed_time, link_latencies, work_on_paper
 from scenarios.planning.plan import real_task
 from studies.benchmarks.rows import Row, resized
 from traffic_gen.workloads.algorithms.collectives import BUILT_IN, NCCL

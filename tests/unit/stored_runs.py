@@ -27,7 +27,7 @@ from results.store.runs import RunFolder, read_result
 from results.store.tables import seal
 from results.verdicts.fault_impact import fault_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
@@ -69,7 +69,9 @@ def stored_run(
     ]
     failures = [fault_result(scenario, IMPACT)] * faults
     shown = [] if faults else cases
-    result = run_object(run_id, scenario, folder.path, shown, machine=MACHINE, failures=failures)
+    result = plain(
+        RunResult(run_id, scenario, folder.path, shown, machine=MACHINE, failures=failures)
+    )
     folder.complete(result)
     seal(folder.path)
     assert read_result(folder.path)["failures"] == [plain(failure) for failure in failures]
@@ -99,7 +101,7 @@ def _case(
         for done in repeats:
             folder.add_repeat(name + phase, done)
         before, after = _counters(topology, schedule, executions)
-        folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
+        folder.end_case(name + phase, CaseExecutions(repeats), before, after)
         _sample_queue(folder.folder_of(name + phase), topology, repeats[0].start_ns)
         if phase == "/during_fault":
             _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)

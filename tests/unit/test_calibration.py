@@ -44,7 +44,8 @@ from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from results.render.terminal import print_sections
 from results.sections.machine import calibration_section
 from results.sections.run import run_sections
-from results.verdicts.run import run_object
+from results.store.records import plain
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Verdict
 from studies.benchmarks.accuracy import rows_by_class
 from tests.unit.fabrics import spec, topologies
@@ -353,7 +354,7 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     slower = replace(exact.rates, measured_bps=19_900_000.0)
     links = (exact, replace(exact, rates=slower, direction=Direction.DOWN))
     objects = [calibration_object("rail-only", [tried(link, count=1) for link in links])]
-    result = run_object("id", "s", Path("/f"), [], calibration=objects)
+    result = plain(RunResult("id", "s", Path("/f"), [], calibration=objects))
     (fabric,) = json.loads(json.dumps(result))["calibration"]
     assert fabric["fabric"] == "rail-only"
     assert [link["direction"] for link in fabric["links"]] == ["up", "down"]

@@ -24,8 +24,9 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Steps
 from model.workload.trace import Trace, trace_of
 from model.workload.transfers.columns import NONE
+from results.store.records import plain
 from results.verdicts.model_comparison import Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Thresholds
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -69,10 +70,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         store.begin_case(case.name, topology, prediction)
         store.add_repeat(case.name, execution)
-        store.end_case(case.name, 0, (execution,), frozenset(), {}, {})
+        store.end_case(case.name, CaseExecutions((execution,)), {}, {})
         measured = Measured(topology, steps, CaseExecutions((execution,)))
         results.append(compare(case.name, measured, prediction, case.size_scale, Thresholds(1, 2)))
-    store.complete(run_object("run-a", "x", store.path, results))
+    store.complete(plain(RunResult("run-a", "x", store.path, results)))
     return store.path
 
 

@@ -40,8 +40,9 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
+from results.store.records import plain
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.run import agreements, run_object
+from results.verdicts.run import RunResult, agreements
 from results.verdicts.verdict import Verdict
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -476,7 +477,7 @@ def test_the_table_says_what_generators_did() -> None:
         case_of(Generator.SCAPY, 50),
     ]
     console = Console(file=io.StringIO(), width=200)
-    print_sections(run_sections(run_object("id", "name", Path("runs/id"), cases)), console)
+    print_sections(run_sections(plain(RunResult("id", "name", Path("runs/id"), cases))), console)
     shown = cast(io.StringIO, console.file).getvalue()
     assert "packets: all came whole, on their intended paths." in shown
     assert "case/iperf3: 1.0100" in shown

@@ -25,9 +25,10 @@ from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
+from results.store.records import plain
 from results.verdicts.breakdown import request_result
 from results.verdicts.model_comparison import Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Thresholds
 from scenarios.format.training import load_configuration
 from scenarios.library_files import LIBRARY
@@ -253,7 +254,7 @@ def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> Non
     late = late_repeat(steps, prediction.arrival_s, 1.25)
     measured = Measured(topology, steps, CaseExecutions((late,)))
     found = compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
-    result = run_object("id", "some", Path("runs/id"), [found])
+    result = plain(RunResult("id", "some", Path("runs/id"), [found]))
     shown = result["cases"][0]["inference"]
     assert shown["count"] == 5
     for value in shown["latency_s"].values():

@@ -15,8 +15,9 @@ from model.prediction.fluid import Prediction
 from model.training.steps import IterationSteps, begins_s
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
+from results.store.records import plain
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Thresholds
 from scenarios.format.keys import ScenarioFile
 from scenarios.library_files import LIBRARY
@@ -195,7 +196,7 @@ def test_the_parts_of_an_iteration_are_in_the_result_and_in_the_table(file: Path
     scenario = loaded(file, "{iteration: gpt-146b, microbatches: 1, time_dilation: 1}")
     executions = [(1.0, True), (9.0, False), (1.02, True)]
     cases = [case_result(scenario, number, *executions) for number in range(2)]
-    result = run_object("id", "some", Path("runs/id"), cases)
+    result = plain(RunResult("id", "some", Path("runs/id"), cases))
     for case in result["cases"]:
         assert (case["collective"], case["algorithm"]) == ("iteration", "gpt-146b")
         assert case["algbw_gbyte_per_s"] is None

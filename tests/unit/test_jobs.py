@@ -28,9 +28,10 @@ from model.workload.transfers.proof import ScheduleError
 from results.render.terminal import print_sections
 from results.report.run import answer
 from results.sections.run import run_sections
+from results.store.records import plain
 from results.store.tables import judged_rows
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Thresholds, Verdict
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -370,7 +371,7 @@ def test_flows_of_jobs_that_share_links_are_in_the_result() -> None:
     scenario = load(LIBRARY / "roce-two-jobs.yaml")
     both = [case for case in scenario.cases if "top+bottom" in case.name]
     cases = [measured(case, scenario, {"top": 1.0, "bottom": 1.0}) for case in both]
-    rail_only, rail_optimized = run_object("id", "some", Path("runs/id"), cases)["cases"]
+    rail_only, rail_optimized = plain(RunResult("id", "some", Path("runs/id"), cases))["cases"]
     assert rail_optimized["contention"]["flows"] == 2
     assert "contention" not in rail_only
 
@@ -384,7 +385,7 @@ def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None
         for case, times in zip(scenario.cases[:3], slower, strict=True)
     ]
     assert [case.verdict for case in cases] == [Verdict.PASS, Verdict.PASS, Verdict.FAIL]
-    result = run_object("id", "some", Path("runs/id"), cases)
+    result = plain(RunResult("id", "some", Path("runs/id"), cases))
     top, bottom = result["cases"][2]["jobs"]
     assert (bottom["domains"], bottom["rails"]) == ("2-3", "0-3")
     assert (bottom["collective"], bottom["algorithm"]) == ("all-gather", "ring")
@@ -396,8 +397,8 @@ def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None
     assert [one["verdict"] for one in result["interference"]] == ["fail", "fail"]
     assert found["interference"]["measured"] == pytest.approx(1.1)
     assert found["interference"]["modeled"] == pytest.approx(1.0)
-    broken = run_object(
-        "id", "some", Path("runs/id"), [replace(cases[0], incomplete=True), *cases[1:]]
+    broken = plain(
+        RunResult("id", "some", Path("runs/id"), [replace(cases[0], incomplete=True), *cases[1:]])
     )
     assert [found["job"] for found in broken["interference"]] == ["bottom"]
     out = io.StringIO()

@@ -12,7 +12,6 @@ from execution.virtual_clock import command
 from execution.virtual_clock.command import (
     KnownResult,
     add_result,
-    copied,
     find_result,
     records_digest,
     results_folder,
@@ -20,6 +19,7 @@ from execution.virtual_clock.command import (
 )
 from execution.virtual_clock.machines import available_mib, fitting, machine_mib
 from linux.files.user_files import work_folder
+from results.store.records import read_json
 from results.store.runs import stored_runs
 from testbed.virtual_machine import cache
 
@@ -126,18 +126,27 @@ def test_results_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_stored_run_has_an_id_and_a_clock_of_its_own(tmp_path: Path) -> None:
     (run,) = computed(tmp_path / "new").runs
-    results = [stored(run, tmp_path / "store", {"kind": "virtual"}) for _ in range(2)]
+    folders = [stored(run, tmp_path / "store", {"kind": "virtual"}) for _ in range(2)]
+    results = [read_json(folder / "result.json") for folder in folders]
     assert len({result["run_id"] for result in results}) == 2
     assert all("-golden-run-" in result["run_id"] for result in results)
-    assert [Path(result["folder"]).name for result in results] == [
-        result["run_id"] for result in results
-    ]
+    assert [result["folder"] for result in results] == list(map(str, folders))
+    assert [result["run_id"] for result in results] == [folder.name for folder in folders]
     assert results[0]["clock"] == {"kind": "virtual", "records": records_digest(run)}
+
+
+def test_a_run_that_ended_early_is_stored_without_a_clock(tmp_path: Path) -> None:
+    (run,) = computed(tmp_path / "new").runs
+    (run / "result.json").unlink()
+    (run / "scenario.yaml").write_text("trace: /files/inside\n")
+    folder = stored(run, tmp_path / "store", {"kind": "virtual"}, "trace: here\n")
+    assert {file.name for file in folder.iterdir()} == {"scenario.yaml", "transfers.csv"}
+    assert (folder / "scenario.yaml").read_text() == "trace: here\n"
 
 
 def test_records_are_all_files_but_those_that_name_the_run(tmp_path: Path) -> None:
     (run,) = computed(tmp_path / "new").runs
-    other = copied(run, tmp_path / "store")
+    other = stored(run, tmp_path / "store", {})
     (other / "result.json").write_text("{}")
     assert records_digest(other) == records_digest(run)
     (other / "transfers.csv").write_text("1,3\n")

@@ -25,16 +25,16 @@ from model.routing.paths import Routing
 from results.render.terminal import print_sections
 from results.sections.machine import verify_sections
 from results.sections.run import run_sections
+from results.store.records import plain
 from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
     Mismatch,
-    fabric_check,
     isolation_check,
     mismatch,
     verify_object,
 )
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Verdict
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import RuleCount, parse_rules
@@ -59,7 +59,7 @@ def in_words(path: Sequence[Hop]) -> tuple[str, ...]:
 
 
 def checked(*pairs: Mismatch | None, isolation: IsolationCheck = ISOLATED) -> FabricCheck:
-    return fabric_check(FabricKind.RAIL_ONLY, 30, [one for one in pairs if one], isolation)
+    return FabricCheck(FabricKind.RAIL_ONLY, 30, [one for one in pairs if one], isolation)
 
 
 def printed(result: dict[str, Any]) -> str:
@@ -162,7 +162,7 @@ def test_not_more_mismatches_are_printed_than_can_be_read() -> None:
 def test_a_run_fails_with_its_paths_whatever_its_cases_say(tmp_path: Path) -> None:
     for isolation, verdict in ((ISOLATED, "pass"), (isolation_check(100, 58), "fail")):
         paths = verify_object("x", [checked(isolation=isolation)])
-        result = run_object("id", "x", tmp_path, [], paths=paths)
+        result = plain(RunResult("id", "x", tmp_path, [], paths=paths))
         assert result["verdict"] == verdict
         assert result["paths"] == paths
         text = io.StringIO()

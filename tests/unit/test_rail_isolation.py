@@ -24,8 +24,9 @@ from results.render.terminal import print_sections
 from results.report.run import run_article
 from results.report.run_data import read_run
 from results.sections.run import run_sections
+from results.store.records import plain
 from results.verdicts.model_comparison import CaseResult
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.verdict import Verdict
 from scenarios.load import load
 from scenarios.planning.plan import rail_crossings
@@ -147,7 +148,7 @@ def test_the_object_and_the_table_of_a_run_have_it() -> None:
         replace(result(), rail_crossings=(SHARE,)),
         result(kind=FabricKind.RAIL_OPTIMIZED),
     )
-    found = run_object("id", "scenario", Path(), [crossing, other])
+    found = plain(RunResult("id", "scenario", Path(), [crossing, other]))
     assert found["cases"][0]["rail_crossings"] == [SHARE]
     assert "rail_crossings" not in found["cases"][1]
     text = io.StringIO()

@@ -19,7 +19,7 @@ from linux.files.user_files import WORK_PREFIX
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from results.report.run_data import read_run
 from results.store import tables
@@ -39,7 +39,7 @@ from results.store.tables import (
     sealed,
 )
 from results.verdicts.fault_impact import fault_result
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
@@ -60,8 +60,9 @@ def complete(store: Path, executions: tuple[Repeat, ...], run_id: str = "run-a")
         folder.begin_case(case.case, TOPOLOGY, Prediction("", "", 1.0, 1.0, ()))
         for execution in executions:
             folder.add_repeat(case.case, execution)
-        folder.end_case(case.case, 1, executions, frozenset({1}), BEFORE, AFTER)
-    folder.complete(run_object(run_id, "quick", folder.path, CASES))
+        done = CaseExecutions(executions[1:], executions[:1], executions[1:2])
+        folder.end_case(case.case, done, BEFORE, AFTER)
+    folder.complete(record(RunResult(run_id, "quick", folder.path, CASES)))
     return folder.path
 
 

@@ -46,18 +46,19 @@ def test_a_disturbed_execution_is_replaced_up_to_a_limit(
     else:
         assert done.counted == tuple(done.all[warmup:])
         assert len(done.counted) == 2 * count
-    assert not done.numbers_disturbed & {repeat.number for repeat in done.undisturbed}
+    assert not set(done.disturbed) & set(done.undisturbed)
+    assert sorted(done.of_case.all, key=lambda repeat: repeat.number) == done.all
 
 
 def test_a_machine_that_disturbs_nothing_has_no_extra_executions() -> None:
     done = executions(Repeats(5, 5), [False] * 40)
     assert len(done.all) == 6
-    assert done.numbers_disturbed == frozenset()
+    assert not done.disturbed
 
 
 def test_a_disturbed_warmup_is_a_warmup() -> None:
     done = executions(Repeats(2, 2), [True, False, False])
-    assert (len(done.all), done.numbers_disturbed) == (3, frozenset())
+    assert (len(done.all), done.disturbed) == (3, [])
 
 
 def test_a_case_fails_also_if_the_execution_that_breaks_is_the_last(

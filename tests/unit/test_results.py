@@ -25,6 +25,7 @@ from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.sections.section import human_bytes, human_seconds
+from results.store.records import plain
 from results.store.runs import (
     SCHEMA,
     find_run,
@@ -34,7 +35,7 @@ from results.store.runs import (
     stored_runs,
 )
 from results.verdicts.model_comparison import CaseResult, Measured, Mismatch, busbw_factor, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec
@@ -193,7 +194,7 @@ def both_fabrics() -> list[CaseResult]:
 
 
 def test_the_contract() -> None:
-    found = run_object("id", "scenario", Path("/folder"), both_fabrics())
+    found = plain(RunResult("id", "scenario", Path("/folder"), both_fabrics()))
     assert list(found)[:6] == ["schema", "run_id", "scenario", "verdict", "folder", "cases"]
     assert found["schema"] == "railbed.run/2"
     case = found["cases"][0]
@@ -221,7 +222,7 @@ def test_the_contract() -> None:
 
 def test_the_slowdown_is_against_the_fastest_rail_optimized_case() -> None:
     cases = [*both_fabrics(), result(1.0, FabricKind.RAIL_OPTIMIZED)]
-    (slowdown,) = run_object("id", "scenario", Path(), cases)["slowdowns"]
+    (slowdown,) = plain(RunResult("id", "scenario", Path(), cases))["slowdowns"]
     assert slowdown["baseline"] == "rail-optimized/all-to-all/direct"
     two_step, direct = (
         modeled(kind, Collective.ALL_TO_ALL, algorithm)[2].completion_s
@@ -243,7 +244,7 @@ def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() 
     case = result()
     assert case.work.chunks == 16
     assert case.overlap == pytest.approx(0, abs=0.01)
-    found = run_object("id", "scenario", Path(), [overlapping(case, 0.251)])
+    found = plain(RunResult("id", "scenario", Path(), [overlapping(case, 0.251)]))
     assert (found["cases"][0]["chunks"], found["cases"][0]["overlap"]) == (16, 0.251)
     text = io.StringIO()
     print_sections(run_sections(found), Console(file=text, width=80))
@@ -253,7 +254,7 @@ def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() 
 
 def test_a_run_without_a_known_overlap_has_no_table_of_it() -> None:
     text = io.StringIO()
-    found = run_object("id", "scenario", Path(), [overlapping(result(), None)])
+    found = plain(RunResult("id", "scenario", Path(), [overlapping(result(), None)]))
     print_sections(run_sections(found), Console(file=text, width=80))
     assert "overlap" not in text.getvalue().lower()
 
@@ -261,7 +262,7 @@ def test_a_run_without_a_known_overlap_has_no_table_of_it() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_shows_all_and_cuts_nothing(width: int) -> None:
     text = io.StringIO()
-    found = run_object("id", "scenario", Path("/folder"), both_fabrics())
+    found = plain(RunResult("id", "scenario", Path("/folder"), both_fabrics()))
     print_sections(run_sections(found), Console(file=text, width=width))
     for word in ("two-step", "direct", "pass", "against direct", "/ 20000", "/ 10"):
         assert word in text.getvalue()
@@ -270,7 +271,7 @@ def test_the_table_shows_all_and_cuts_nothing(width: int) -> None:
 
 def test_what_auto_chose_is_in_the_object_and_under_the_table() -> None:
     scales = [{"key": "bandwidth_scale", "value": 15000.0, "why": "data takes 49%"}]
-    found = run_object("id", "scenario", Path(), both_fabrics(), scales=scales)
+    found = plain(RunResult("id", "scenario", Path(), both_fabrics(), scales=scales))
     assert found["scales"] == scales
     text = io.StringIO()
     print_sections(run_sections(found), Console(file=text, width=120))
@@ -303,7 +304,8 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     )
     done = repeat(0, 1.0, records=records)
     folder.add_repeat("a/b", done)
-    folder.end_case("a/b", 1, (done,), frozenset({0}), {"link": {"sent": 1}}, {"link": {"sent": 2}})
+    executions = CaseExecutions((repeat(2, 1.0),), (done,), (repeat(1, 1.0),))
+    folder.end_case("a/b", executions, {"link": {"sent": 1}}, {"link": {"sent": 2}})
     with folder.locked(), pytest.raises(InputError, match="is running"):
         read_result(folder.path)
     with pytest.raises(InputError, match="the run is ended: its process is gone"):
@@ -315,8 +317,9 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     assert stored_runs(tmp_path) == [folder.path]
     rows = (folder.path / "a_b" / "transfers.csv").read_text().splitlines()
     assert len(rows) == 1 + len(records)
-    (row,) = json.loads((folder.path / "a_b" / "repeats.json").read_text())
-    assert (row["warmup"], row["disturbed"]) == (True, True)
+    kept_repeats = json.loads((folder.path / "a_b" / "repeats.json").read_text())
+    told_apart = [(row["number"], row["warmup"], row["disturbed"]) for row in kept_repeats]
+    assert told_apart == [(0, True, False), (1, False, True), (2, False, False)]
 
 
 @pytest.mark.parametrize("cause", ["no space left", "\x00" * 10_000])

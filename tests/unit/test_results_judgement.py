@@ -26,7 +26,7 @@ from results.sections.section import told
 from results.store.records import plain
 from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare, with_paper
-from results.verdicts.run import agreements, run_object, slowdowns
+from results.verdicts.run import RunResult, agreements, slowdowns
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
@@ -253,12 +253,12 @@ def test_a_time_that_the_emulation_shortens_is_noted(part: float, noted: bool) -
 
 
 def test_a_case_has_the_keys_of_the_contract_in_order() -> None:
-    found = run_object("id", "s", Path("/f"), [result(repeat())], machine={"cores": 2})
+    found = plain(RunResult("id", "s", Path("/f"), [result(repeat())], machine={"cores": 2}))
     (case,) = found["cases"]
     assert [key for key in case if key not in EXTRA_KEYS] == CASE_KEYS
     assert case.keys() == {*CASE_KEYS, *EXTRA_KEYS}
     assert list(found)[6:] == ["failures", "slowdowns", "machine"]
-    assert "machine" not in run_object("id", "s", Path("/f"), [])
+    assert "machine" not in plain(RunResult("id", "s", Path("/f"), []))
 
 
 def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
@@ -348,7 +348,8 @@ def test_data_that_was_not_checked_is_not_called_right() -> None:
 def printed(cases: list[CaseResult], width: int) -> list[str]:
     text = io.StringIO()
     print_sections(
-        run_sections(run_object("id", "s", Path("/f"), cases)), Console(file=text, width=width)
+        run_sections(plain(RunResult("id", "s", Path("/f"), cases))),
+        Console(file=text, width=width),
     )
     return text.getvalue().splitlines()
 

@@ -18,8 +18,9 @@ from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import cases_section
 from results.sections.several_runs import comparison_sections, effect_in_words, in_words
+from results.store.records import plain
 from results.verdicts.fault_impact import fault_result
-from results.verdicts.run import run_object
+from results.verdicts.run import RunResult
 from results.verdicts.several_runs import (
     Difference,
     StoredRun,
@@ -37,7 +38,7 @@ SECONDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 
 
 def stored(run_id: str, **changes: Any) -> StoredRun:
-    found = run_object(run_id, "quick", Path("/runs") / run_id, both_fabrics())
+    found = plain(RunResult(run_id, "quick", Path("/runs") / run_id, both_fabrics()))
     return StoredRun(**{"result": found, "machine": MACHINE, "scenario": SCENARIO, **changes})
 
 
@@ -94,7 +95,7 @@ def test_both_of_everything_is_in_the_object() -> None:
 
 
 def test_the_ratio_is_second_over_first() -> None:
-    slower = run_object("b", "quick", Path("/b"), [result(1.04)])
+    slower = plain(RunResult("b", "quick", Path("/b"), [result(1.04)]))
     found = comparison_object(stored("a"), stored("b", result=slower))
     (case,) = found["cases"]
     assert case["ratio"] == pytest.approx(1.04 / 1.01)
@@ -197,7 +198,8 @@ def test_times_that_mean_nothing_show_no_difference() -> None:
 
 def test_what_broke_off_has_no_time_to_compare() -> None:
     broken = [result(0.1, complete=False)]
-    first, second = stored("a"), stored("b", result=run_object("b", "quick", Path("/b"), broken))
+    broke_off = plain(RunResult("b", "quick", Path("/b"), broken))
+    first, second = stored("a"), stored("b", result=broke_off)
     case, *_ = comparison_object(first, second)["cases"]
     assert (in_words(case), case["ratio"], case["verdicts"][1]) == ("broke off", None, "fail")
     assert case["measured_s"][1] == {"median": None, "min": None, "max": None, "repeats": 0}
@@ -216,13 +218,13 @@ def test_nothing_differs_from_itself(tree: dict[str, Any]) -> None:
 
 
 def test_cases_with_faults_have_no_repeats_to_compare() -> None:
-    faults = run_object("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)])
+    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)]))
     (case,) = comparison_object(*[stored(name, result=faults) for name in "ab"])["cases"]
     assert (in_words(case), case["ratio"]) == ("no repeats", 1)
 
 
 def test_failures_of_other_work_have_no_ratio() -> None:
-    faults = run_object("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)])
+    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)]))
     larger = json.loads(json.dumps(faults))
     (failure,) = larger["failures"]
     failure["work"]["bytes"] *= 2
@@ -233,7 +235,7 @@ def test_failures_of_other_work_have_no_ratio() -> None:
 
 
 def test_another_phase_of_a_failure_is_other_work() -> None:
-    faults = run_object("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)])
+    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)]))
     other = json.loads(json.dumps(faults))
     other["failures"][0].update(degraded_s=None, modeled_degraded_s=None, ratio=None)
     (case,) = comparison_object(stored("a", result=faults), stored("b", result=other))["cases"]
@@ -248,7 +250,7 @@ def test_effects_are_in_percent() -> None:
 
 
 def test_notes_are_no_reasons() -> None:
-    noted = json.loads(json.dumps(run_object("b", "quick", Path("/b"), [result(1.0)])))
+    noted = json.loads(json.dumps(plain(RunResult("b", "quick", Path("/b"), [result(1.0)]))))
     noted["cases"][0]["notes"] = [note] = ["TCP retransmitted 3 segments"]
     _, cases, *_ = comparison_sections(comparison_object(stored("a"), stored("b", result=noted)))
     name = noted["cases"][0]["case"]
@@ -259,7 +261,7 @@ def test_notes_are_no_reasons() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_has_both_runs_verdicts_and_reasons(width: int) -> None:
-    slower = run_object("b-run", "quick", Path("/b"), [result(1.04)])
+    slower = plain(RunResult("b-run", "quick", Path("/b"), [result(1.04)]))
     found = comparison_object(stored("a-run"), stored("b-run", result=slower))
     text = io.StringIO()
     print_sections(comparison_sections(found), Console(file=text, width=width))
@@ -276,7 +278,7 @@ def test_the_table_has_both_runs_verdicts_and_reasons(width: int) -> None:
 
 def keep(store: Path, run_id: str, cases: list[Any]) -> None:
     folder = begun_run(store, run_id, "fabric: {domains: 2}\n", MACHINE)
-    folder.complete(run_object(run_id, "quick", folder.path, cases))
+    folder.complete(plain(RunResult(run_id, "quick", folder.path, cases)))
 
 
 def test_stored_runs_are_compared(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from model.training.layer import (
     logits_s,
     memory_bytes,
     optimized_parameters,
+    product_flops,
 )
 from model.training.search import Freedom, best
 from model.training.steps import stage_order
@@ -321,7 +322,14 @@ def test_all_to_alls_hide_behind_another_microbatch() -> None:
     whole, exposed = (float(iteration(one, strategy).expert) for one in (job, hidden))
     compute = 4 * 4 * float(layer_s(hidden, strategy))
     assert exposed == pytest.approx(max(0.0, whole - compute))
-    assert hidden.product_flops == pytest.approx(job.product_flops * 112 / 132)
+    assert product_flops(hidden, strategy) == pytest.approx(
+        product_flops(job, strategy) * 112 / 132
+    )
+
+
+def test_experts_that_nobody_shares_leave_no_all_to_all_to_hide() -> None:
+    job, alone = job_of(MIXTURE, 16, 64), Strategy(1, 1, 16, 1, 1, 1, 1, 8)
+    assert iteration(replace(job, overlap_experts=True), alone) == iteration(job, alone)
 
 
 @pytest.mark.parametrize("recomputation", Recomputation)
@@ -329,7 +337,7 @@ def test_fused_attention_computes_its_scores_twice(recomputation: Recomputation)
     """The first of attention's two products: in the backward pass, after any forward pass."""
     job = replace(job_of(SMALL, 8, 16), recomputation=recomputation, fused_attention=True)
     strategy = Strategy(2, 1, 4, 1, 2, 2, 1, 4)
-    scores_s = SMALL.attention_flops(2) / 2 / strategy.tensor / job.product_flops
+    scores_s = SMALL.attention_flops(2) / 2 / strategy.tensor / product_flops(job, strategy)
     again = forward_s(job, strategy) if recomputation is Recomputation.FULL else 0.0
     assert again_s(job, strategy) == pytest.approx(again + scores_s)
 
@@ -812,7 +820,7 @@ def test_latent_attention_is_stored_narrow_and_widened_again() -> None:
         pytest.approx(2 * tokens * narrower)
     )
     longer_s = layer_s(again, strategy) - layer_s(stored, strategy)
-    assert longer_s == pytest.approx(model.widening_flops(1) / again.product_flops)
+    assert longer_s == pytest.approx(model.widening_flops(1) / product_flops(again, strategy))
 
 
 def test_the_loss_and_the_optimizer_stream_through_memory() -> None:
@@ -836,3 +844,13 @@ def test_the_loss_and_the_optimizer_stream_through_memory() -> None:
 def test_a_strategy_without_recomputation_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     train(Path("llama-3-405b"))
     assert ", no recomputation, " in capsys.readouterr().out
+
+
+def test_a_memory_that_is_hardly_too_small_has_three_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, given = tmp_path / "own.yaml", "tensor: 1, pipeline: 16, interleave: 1, microbatch: 1"
+    text = (SHIPPED / "qwen-3-32b.yaml").read_text()
+    own.write_text(f"{text}recomputation: none\nstrategy: {{{given}}}\n")
+    train(own)
+    assert "memory 80.2 GB a GPU: too much" in capsys.readouterr().out

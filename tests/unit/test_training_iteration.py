@@ -316,7 +316,8 @@ def test_what_is_not_reduced_sends_what_the_model_of_traffic_counts(
     layers = whole.transformer.layers // (strategy.pipeline * strategy.interleave)
     wanted = Wanted(strategy.tensor, strategy.pipeline, microbatches, layers)
     iteration = reduced(whole, strategy, 4, 4, wanted)
-    assert not [c for c in iteration.changes if c.full != c.reduced]
+    changed = [change.what for change in iteration.changes if change.full != change.reduced]
+    assert all(what.endswith(" across domains") for what in changed)
     steps, sent = Iteration("whole", iteration, KIND).steps(), Counter[int]()
     for step, dimension in zip(steps.transfers, steps.dimensions.tolist(), strict=True):
         sent[dimension] += step.size_bytes
@@ -403,6 +404,17 @@ def test_a_degree_may_be_asked_for() -> None:
     assert small.microbatches == 5
     alone = reduced(configuration.job, full, 4, 4, Wanted(pipeline=1))
     assert alone.strategy.pipeline == 1
+
+
+def test_a_dimension_that_moves_into_the_domains_is_told() -> None:
+    """A search may spread tensor-parallel ranks over domains; on a fabric, they share one."""
+    model = Transformer(1, 1024, 8, 512, 1000)
+    whole = Job(model, 4, Recomputation.NONE, cluster_of("dgx-h100", 16, 4))
+    spread = Strategy(4, 1, 4, 1, 1, 2, 1, 2)
+    small = reduced(whole, spread, 4, 4, Wanted())
+    assert [one for one in small.changes if one.full != one.reduced] == [
+        Change("tensor across domains", 1, 0)
+    ]
 
 
 def test_no_dimension_is_lost_unless_it_is_asked_for() -> None:
