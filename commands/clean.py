@@ -14,7 +14,7 @@ from testbed.virtual_machine.cache import clear
 
 def clean(
     cache: Annotated[
-        bool, typer.Option("--cache", help="virtual clock: also its images and known results")
+        bool, typer.Option("--cache", help="also images and known results of the virtual clock")
     ] = False,
 ) -> None:
     """Remove what dead runs have left, and the user's cache if asked."""

@@ -70,18 +70,18 @@ Command = Annotated[
         metavar="COMMAND", callback=_own_program, help="command and its arguments, after `--`"
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Overrides = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="change a key of the scenario")
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="set a scenario's key; repeatable")
 ]
 Proxies = Annotated[
     Literal["container", "process"] | None,
-    typer.Option(help="what stands in for a GPU; container by default"),
+    typer.Option(help="what stands in for a GPU; default: container"),
 ]
 RunName = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="an id, its beginning, a folder or latest", autocompletion=run_names
+        metavar="RUN", help="an id, its beginning, a folder, or `latest`", autocompletion=run_names
     ),
 ]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
@@ -91,9 +91,8 @@ SomeStore = Annotated[
 ]
 Datapath = Annotated[KnownDatapath | None, typer.Option(help="datapath of rail and spine switches")]
 ClockName = Literal["real", "virtual"]
-Clock = Annotated[
-    ClockName, typer.Option(help="virtual: counted instructions of a virtual machine, no root")
-]
+VIRTUAL_CLOCK = "virtual: counts a virtual machine's instructions; needs no root"
+Clock = Annotated[ClockName, typer.Option(help=VIRTUAL_CLOCK)]
 Figure = Annotated[
     Path | None, typer.Option(metavar="PATH", help="draw a figure: PATH.svg and PATH.png")
 ]
@@ -104,8 +103,7 @@ LiveAt = Annotated[
     typer.Option(
         "--live-at",
         metavar="ADDRESS[:PORT]",
-        help=f"address of the page, {DEFAULT_AT} by default; anything but loopback is open to "
-        "others",
+        help=f"address of the page; default: {DEFAULT_AT}; any other is open to other machines",
     ),
 ]
 

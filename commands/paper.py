@@ -35,7 +35,7 @@ def paper(
         typer.Option("--to", metavar="FOLDER", help=f"where figures are drawn; default: {FIGURES}"),
     ] = None,
     measured: Annotated[
-        bool, typer.Option("--measure", help="measure emulated twins of figures; write one page")
+        bool, typer.Option("--measure", help="measure emulated twins of the figures on one page")
     ] = False,
     proxies: Proxies = None,
     store: SomeStore = None,

@@ -27,7 +27,7 @@ TABLE = "ALGORITHMS"
 
 Plugins = Annotated[
     list[Path],
-    typer.Option(OPTION, envvar=VARIABLE, help="a Python file with algorithms of your own"),
+    typer.Option(OPTION, envvar=VARIABLE, help="a Python file of algorithms; repeatable"),
 ]
 
 

@@ -59,43 +59,41 @@ def predict(
     ],
     overrides: Overrides = [],  # noqa: B006
     gpus: Annotated[
-        int | None, typer.Option(metavar="N", help="of a trace: number of GPUs")
+        int | None, typer.Option(metavar="N", help="of a trace: number of GPUs; default: its ranks")
     ] = None,
     domain_size: Annotated[
         int | None, typer.Option(metavar="K", help="of a trace: GPUs of an HB domain")
     ] = None,
     platform: Annotated[
-        str | None, typer.Option(metavar="P", help="of a trace: dgx-h100 ...")
+        str | None, typer.Option(metavar="P", help="of a trace: the platform; default: dgx-h100")
     ] = None,
     fabric: Annotated[
-        Fabric | None, typer.Option(help="of a trace: one of both, instead of both")
+        Fabric | None, typer.Option(help="of a trace: the fabric; default: both")
     ] = None,
     latency: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="latency of every link; the platform's by default"),
+        typer.Option(metavar="TIME", help="latency of every link; default: the platform's"),
     ] = None,
     framing: Annotated[
         Literal["roce", "infiniband", "tcp", "none"],
-        typer.Option(help="whose headers take their part of a NIC link's rate"),
+        typer.Option(help="protocol whose headers packets have on NIC links"),
     ] = USUAL_FRAMING,
     mtu: Annotated[
         int | None,
         typer.Option(
-            min=LEAST_MTU, max=MOST_MTU, help="payload of a full packet; the scenario's by default"
+            min=LEAST_MTU, max=MOST_MTU, help="payload of a full packet; default: the scenario's"
         ),
     ] = None,
     like: Annotated[
         Literal["nccl-tests"] | None,
-        typer.Option(help="print the columns of nccl-tests, from --begin to --end"),
+        typer.Option(help="print the table of nccl-tests, from --begin to --end"),
     ] = None,
     begin: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE", help=f"the smallest size, {BEGIN} by default; the next one is twice it"
-        ),
+        typer.Option(metavar="SIZE", help=f"smallest size, doubled up to --end; default: {BEGIN}"),
     ] = None,
     end: Annotated[
-        str | None, typer.Option(metavar="SIZE", help=f"the largest size, {END} by default")
+        str | None, typer.Option(metavar="SIZE", help=f"largest size; default: {END}")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

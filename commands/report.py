@@ -33,7 +33,7 @@ COMPARED = 2
 def report(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN", help="ids or their beginnings", autocompletion=run_names),
+        typer.Argument(metavar="RUN", help="stored runs, as of `show`", autocompletion=run_names),
     ] = None,
     to: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def report(
         str, typer.Option(metavar="FORMATS", help="also write the figures: svg,png,pdf")
     ] = "",
     sweep: Annotated[
-        str | None, typer.Option(metavar="NAME", help="about a sweep: its name, or latest")
+        str | None, typer.Option(metavar="NAME", help="name of a sweep, or `latest`")
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:

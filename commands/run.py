@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scenarios.scenario import Scenario
 
 Capture = Annotated[
-    list[str], typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files")
+    list[str], typer.Option("--capture", metavar="LINK", help="pcap files of a link; repeatable")
 ]
 
 

@@ -39,17 +39,17 @@ def sweep(
     proxies: options.Proxies = None,
     name: Annotated[str | None, typer.Option(help="name of the new sweep")] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="NAME", help="resume this sweep, or `latest`")
+        str | None, typer.Option(metavar="NAME", help="name of a sweep to resume, or `latest`")
     ] = None,
     as_json: options.AsJson = False,
     store: options.Store = DEFAULT_STORE,
-    clock: Annotated[options.ClockName | None, typer.Option(help="real by default")] = None,
+    clock: Annotated[options.ClockName | None, typer.Option(help=options.VIRTUAL_CLOCK)] = None,
     fresh: options.Fresh = False,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="virtual clock: points at once on a machine")
+        int | None, typer.Option(min=1, help="virtual clock: most points at once on a machine")
     ] = None,
     executor: Annotated[
-        Literal["local", "ray"], typer.Option(help="ray: on all machines of a Ray cluster")
+        Literal["local", "ray"], typer.Option(help="ray: all machines of a Ray cluster")
     ] = "local",
     address: Annotated[
         str | None, typer.Option(help="address of the Ray cluster; default: auto")

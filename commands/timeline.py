@@ -19,7 +19,7 @@ def timeline(
     run_name: RunName,
     to: Annotated[
         Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="default: the run's id, .trace.json"),
+        typer.Option("--to", "-o", metavar="FILE", help="the timeline; default: RUN.trace.json"),
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:

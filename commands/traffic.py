@@ -25,7 +25,7 @@ def traffic(
         Path | None,
         typer.Argument(
             metavar="CONFIG",
-            help="a training configuration, without --run",
+            help="a training configuration; not with --run",
             autocompletion=configuration_names,
         ),
     ] = None,
@@ -42,7 +42,9 @@ def traffic(
             metavar="RUN", help="count what a stored run's iteration sent", autocompletion=run_names
         ),
     ] = None,
-    case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,
+    case: Annotated[
+        str | None, typer.Option(metavar="CASE", help="an iteration of RUN; default: the first")
+    ] = None,
     store: SomeStore = None,
     as_json: AsJson = False,
 ) -> None:

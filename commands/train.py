@@ -24,7 +24,7 @@ Config = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="a training configuration: a file, a model's config.json, or gpt-146b ...",
+        help="a training configuration: a file, a model's config.json, or a name: gpt-146b ...",
         autocompletion=configuration_names,
     ),
 ]
@@ -35,7 +35,7 @@ DomainSize = Annotated[
     int | None, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")
 ]
 PlatformName = Annotated[str | None, typer.Option("--platform", metavar="P", help="dgx-h100 ...")]
-Search = Annotated[bool, typer.Option("--search", help="ignore the strategy of the file")]
+Search = Annotated[bool, typer.Option("--search", help="ignore the file's strategy except context")]
 
 
 Weigh = Annotated[

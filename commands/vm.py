@@ -35,9 +35,9 @@ def vm(
             metavar="MIB", callback=_possible_memory, help="memory of the virtual machine"
         ),
     ] = 4096,
-    docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
+    docker: Annotated[bool, typer.Option(help="start a Docker Engine in it")] = False,
     suite: Annotated[
-        Suite, typer.Option(help="Debian's release in it, with its kernel")
+        Suite, typer.Option(help="its release of Debian, with that kernel")
     ] = Suite.BOOKWORM,
 ) -> None:
     """Execute a command on a virtual machine, keep its runs, and exit with its exit code."""

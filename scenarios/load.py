@@ -86,7 +86,7 @@ def _loaded(
     text = _standalone_text(document, file, name)
     # Of a scenario on paper, no run folder has the text.
     if not on_paper and (much := out_of_bounds(text, document.values)):
-        what = f"is out of bounds with what its overrides and other files say: {much}"
+        what = f"exceeds its bounds together with overrides and other files: {much}"
         document.refuse([Issue((), what)])
     scenario = resolve(document, file, name, text, machine, on_paper)
     if document.problems:

@@ -126,7 +126,7 @@ def traffic_sections(result: Result) -> list[Section]:
 
 
 NETWORK = ("switches", "transceivers", "million USD", "MW", "GPUs cut off", "GPUs slowed")
-AT_RISK_TEXT = "By one lowest switch that fails: GPUs without a NIC, and GPUs that lose a port."
+AT_RISK_TEXT = "If a lowest switch fails: GPUs that lose their NIC, and GPUs that lose a port."
 
 
 def cost_sections(result: Result) -> list[Section]:
@@ -220,8 +220,8 @@ def _decision(result: Result) -> Section:
 
 def _model(designs: Sequence[Result], index: int) -> Section:
     text = (
-        "Lost NIC link: if all other ports of the domain share its traffic equally, to as routed, "
-        "that of a ring by one of them."
+        "Lost NIC link: from all other ports of the domain sharing its traffic equally, to one of "
+        "them taking a ring's, as routed."
     )
     headings = ("iteration", "HFU", "all-to-all", "lost NIC link", "lost GPU", "USD/10⁶ tokens")
     rows = [(design["design"], *_modeled(design["models"][index])) for design in designs]

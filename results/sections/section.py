@@ -156,7 +156,7 @@ def slowdown_in_words(slowdown: Result) -> str:
 
 def grain_shown(grain_bytes: int, grains: float, size_scale: float) -> tuple[str, str, str]:
     """Format a grain, emulated and as the platform's data, and its part of a transfer."""
-    part = f"1 of {max(1.0, grains):.0f}"
+    part = f"1/{max(1.0, grains):.0f}"
     return human_bytes(grain_bytes), human_bytes(grain_bytes * size_scale), part
 
 

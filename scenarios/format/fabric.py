@@ -93,7 +93,7 @@ def _nic_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", "spread"), what, "use planes: bonded")
     yield from _number_issues(fabric)
     if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
-        what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
+        what = "has no effect here: rail-only always uses the NIC of the peer, custom links never"
         yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
     if fabric.nic_ports > 1 or fabric.nics != fabric.domain_size:
         for key in _not_default(fabric, "rail_leaves", "spare_gpus", "spare_rail_switches"):

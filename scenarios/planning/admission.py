@@ -54,7 +54,7 @@ def _rate_issues(
     if not need.is_too_much:
         return
     scale = specs[case.kind].bandwidth_scale
-    cores = f"{need.data:.0%} of the {machine.key.cores} cores here in its busiest second"
+    cores = f"{need.data:.0%} of all cores in its busiest second"
     thread = f"{need.thread:.0%} of one core for a switch's thread (bandwidth_scale {scale:g})"
     what = f"{case.name} would need {cores}, and {thread}"
     better = auto_bandwidth_scale_of(file, machine).value

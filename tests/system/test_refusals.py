@@ -105,7 +105,7 @@ def test_what_cannot_work_is_refused_with_what_would() -> None:
     done = said_by((RAILBED, "check", *too_fast))
     assert_refused(done, 2)
     assert "--set fabric.bandwidth_scale: " in done.stderr
-    assert "cores here in its busiest second" in done.stderr
+    assert "of all cores in its busiest second" in done.stderr
     better = done.stderr.rpartition("(use ")[2].partition(" as `auto` does")[0]
     changed = f"fabric.bandwidth_scale={better}"
     done = said_by((RAILBED, "check", "quickstart", "--set", changed))

@@ -609,7 +609,7 @@ def test_a_tag_that_means_any_is_refused() -> None:
         (attribute("comm_size", 2**62), "comm_size must be 0 to [0-9]+ bytes, got 4611686018427"),
         (attribute("tensor_size", -1), "tensor_size must be 0 or more, got -1"),
         (number(7, 2**64 - 1), "duration_micros must be below 2^63, got 18446744073709551615"),
-        (attribute("comm_size", 8) * 2, "node has comm_size twice"),
+        (attribute("comm_size", 8) * 2, "duplicate comm_size of a node"),
     ],
 )
 def test_numbers_out_of_bounds_are_refused_with_their_value(one: bytes, what: str) -> None:
@@ -764,8 +764,8 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"workload_graph": [{"NodeType": 4, "data_deps": 3}]}', ": node 0", "must be a list"),
         ('{"workload_graph": [3]}', ":1", "must be objects"),
         ('{"version": "1"}\n{"id": \n', ":2", "is not JSON: Expecting value"),
-        ('{"version": "1"}{"type": 4, "runtime": 1, "runtime": 2}', ":1", "an object has the key"),
-        ('{"nodes": [{"type": 4, "node_type": 7}]}', ": node 0", "node has node_type twice"),
+        ('{"version": "1"}{"type": 4, "runtime": 1, "runtime": 2}', ":1", "duplicate key"),
+        ('{"nodes": [{"type": 4, "node_type": 7}]}', ": node 0", "duplicate node_type of a node"),
         ('{"nodes": [{"node_type": 4, "runtime": true}]}', ": node 0", "got 'True'"),
         ('{"nodes": [{"node_type": 4, "attr": {}}]}', ": node 0", "attr must be a list of objects"),
         ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be a "),

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import cast
 
 import pytest
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from commands.app import COMMANDS, app, main
@@ -55,6 +56,16 @@ def test_help_has_the_programs_name_and_all_commands(
     said = capsys.readouterr().out
     assert "Usage: railbed [OPTIONS] COMMAND" in said
     assert "test" in {line.split()[1] for line in said.splitlines() if len(line.split()) > 1}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_defaults_and_repeatable_options_in_one_form(name: str) -> None:
+    listed = cast(TyperGroup, get_command(app)).commands[name]
+    called = listed.make_context(name, [], resilient_parsing=True).command
+    for option in (one for one in called.params if isinstance(one, TyperOption)):
+        said = option.help or ""
+        assert "by default" not in said, option.opts
+        assert said.endswith("; repeatable") == option.multiple, option.opts
 
 
 @pytest.mark.usefixtures("quiet")

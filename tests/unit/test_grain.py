@@ -251,9 +251,9 @@ def test_transfers_that_change_ports_get_a_fine_grain(
     ("changes", "told"),
     [
         # A transfer of 250 kB, of 1 MB on the platform.
-        ([], "a grain is 11.6 kB, 46.3 kB of the platform's data, 1 of 22 of a transfer."),
-        (["fabric.grain=45"], "a grain is 65.2 kB, 261 kB of the platform's data, 1 of 4 of a"),
-        (["fabric.transport=roce"], "a grain is 131 kB, 524 kB of the platform's data, 1 of 2 of"),
+        ([], "a grain is 11.6 kB, 46.3 kB of the platform's data, 1/22 of a transfer."),
+        (["fabric.grain=45"], "a grain is 65.2 kB, 261 kB of the platform's data, 1/4 of a"),
+        (["fabric.transport=roce"], "a grain is 131 kB, 524 kB of the platform's data, 1/2 of"),
         (["fabric.domains=64"], ""),
     ],
 )

@@ -205,7 +205,7 @@ def test_the_model_charges_the_links_of_each_lane(topology: Topology, data: st.D
         ("nics_per_domain=32", "must have at most 8 NIC ports, got 16 NICs with 1 ports"),
         ("nic_ports=2 rail_leaves=2", "fabric.rail_leaves: needs one NIC of one port for each"),
         ("nic_ports=2 spare_gpus=1", "fabric.spare_gpus: needs one NIC of one port for each GPU"),
-        ("kinds=rail-only pxn=false", "fabric.pxn: has no choice here: rail-only always uses the"),
+        ("kinds=rail-only pxn=false", "fabric.pxn: has no effect here: rail-only always uses the"),
         ("nics_per_domain=1 spare_rail_switches=1", "fabric.spare_rail_switches: needs one NIC"),
     ],
 )

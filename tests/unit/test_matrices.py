@@ -280,7 +280,7 @@ def test_matrices_of_equal_sizes_are_told_apart_by_their_workloads() -> None:
 
 def test_a_scenario_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"x\.yaml:1: is out of bounds with .* than 0\.25 MiB, 0\.29"
+        InputError, match=r"x\.yaml:1: exceeds its bounds together .* than 0\.25 MiB, 0\.29"
     ):
         load(large(tmp_path, ("two-step",) * 6))
 

@@ -186,7 +186,7 @@ def test_a_word_that_htsim_makes_nothing_of() -> None:
         (CONNECTIONS + "trigger id 1 twoshot\n", ":7", "unknown line 'trigger id 1 twoshot'"),
         (CONNECTIONS + "trigger id 1 oneshot\n" * 2, ":8", "duplicate trigger 1"),
         (CONNECTIONS.replace("prio", "weight"), ":4", "must be a key and a number, got 'weight 2'"),
-        (CONNECTIONS.replace("prio 2", "prio 2 prio 3"), ":4", "has a key twice"),
+        (CONNECTIONS.replace("prio 2", "prio 2 prio 3"), ":4", "duplicate key"),
         ("Nodes 9\n" + CONNECTIONS, ":3", "duplicate Nodes"),
         ("Connections 1\n0->1 start 0 size 1\n", ":2", "needs Nodes before the first"),
         (CONNECTIONS.replace("prio 2", "prio"), ":4", "unknown line '0->1"),

@@ -256,7 +256,7 @@ def test_an_estimate_has_the_time_of_all_turns(simulated: int) -> None:
 @pytest.mark.parametrize(
     ("change", "place", "what"),
     [
-        (("cpu 0 nic 0", "cpu 0 cpu 1"), ":4", "has a processor or an interface twice"),
+        (("cpu 0 nic 0", "cpu 0 cpu 1"), ":4", "duplicate processor or interface"),
         (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
         (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "duplicate num_ranks"),
         (("rank 2 {", "rank 1 {"), ":17", "duplicate rank 1"),

@@ -75,7 +75,7 @@ class CollectiveWork(Work):
     slices: Count | None = Field(
         default=None,
         le=MOST_SLICES,
-        description="pipelined algorithms: into how many slices each chunk is cut; default: "
+        description=f"pipelined algorithms: slices of each chunk, 1 to {MOST_SLICES}; default: "
         f"{DEFAULT_SLICES}, for `double-binary-tree`, `nvls`, `nvls-sharp` {TREE_SLICES}, "
         f"for `chain` {MICROBATCHES}; cases that differ in it have it in their names",
     )

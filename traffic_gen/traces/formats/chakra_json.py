@@ -114,7 +114,7 @@ def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
         if value is None:
             continue
         if plain in READ and flat.get(plain, value) != value:
-            raise source.at(number, f"node has {name} twice; leave one of them out")
+            raise source.at(number, f"duplicate {name} of a node; leave one of them out")
         flat[plain if plain in READ else str(name)] = value
     return flat
 

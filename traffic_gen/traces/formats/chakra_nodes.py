@@ -188,7 +188,7 @@ class _Attributes:
         twice = np.bincount(nodes, minlength=1) > 1
         if twice.any():
             offset = int(self.attributes.begin[named[nodes == np.argmax(twice)][1]])
-            raise protobuf.Damaged(offset, f"node has {name} twice; leave one of them out")
+            raise protobuf.Damaged(offset, f"duplicate {name} of a node; leave one of them out")
         of_it = values.where(chosen[values.message])
         chosen[of_it.message] = False
         if chosen.any():

@@ -115,7 +115,7 @@ class _Reader:
         places = words.split()
         given = dict(zip(places[::2], map(int, places[1::2]), strict=True))
         if len(given) < len(places) // 2:
-            raise Malformed(place, "has a processor or an interface twice", "leave one of them out")
+            raise Malformed(place, "duplicate processor or interface", "leave one of them out")
         processor = given.pop("cpu", 0) if not what else NONE
         self.placed += bool(given)
         if not what:

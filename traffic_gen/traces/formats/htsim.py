@@ -107,7 +107,7 @@ class _Reader:
         words = [word for word in matched[3].split() if word != "addon"]
         given = dict(zip(words[::2], words[1::2], strict=True))
         if len(given) < len(words) // 2:
-            raise Malformed(place, "has a key twice", "leave one of them out")
+            raise Malformed(place, "duplicate key", "leave one of them out")
         if not self.nodes.ranks:
             raise Malformed(place, "needs Nodes before the first connection")
         if (most := max(source, to)) >= self.nodes.ranks:

@@ -111,5 +111,5 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise Malformed(1, f"an object has the key {twice[:40]!r} twice")
+        raise Malformed(1, f"duplicate key {twice[:40]!r} in an object")
     return found
