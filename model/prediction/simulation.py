@@ -364,7 +364,9 @@ class Simulation:
             passed = self._rate[flows] * elapsed_s + np.minimum(0.0, self._left[flows])
             idle = np.maximum(0.0, net.rate * elapsed_s - sums(self._paths, passed, net.links))
             others, paths = flows[~over], self._paths[~over]
-            self._left[others] -= fair_rates(paths, idle, self._weight[others])
+            more = fair_rates(paths, idle, self._weight[others])
+            self._left[others] -= more
+            self._rate[others] += more / elapsed_s  # the mean, by which `_finish` finds an end
 
     def _finish(self) -> None:
         """End flows whose last byte has left, and release others.

@@ -404,12 +404,12 @@ Shared = tuple[Ints, Floats]
 
 
 @pytest.mark.parametrize("kind", COMPARED)
-@pytest.mark.parametrize("spread", [0.5, 1.0])
-def test_many_flows_at_once_end_together_as_each_alone(kind: FabricKind, spread: float) -> None:
+@pytest.mark.parametrize("shape", [1.0, 4.0])
+def test_many_flows_at_once_end_together_as_each_alone(kind: FabricKind, shape: float) -> None:
     """What ended flows leave idle reaches the others: the whole lasts as long, within 0.05 %."""
     topology = build_topology(spec(kind, 4, 8))
     pairs = list(permutations(range(32), 2))
-    sizes = 1e6 * np.random.default_rng(0).lognormal(0.0, spread, len(pairs))
+    sizes = 1e6 * np.random.default_rng(0).gamma(shape, size=len(pairs))
     flows = [(*pair, int(size)) for pair, size in zip(pairs, sizes, strict=True)]
     matrix = Transfers.of(streams(flows))
     pair, net = healthy_network(matrix, topology)
@@ -418,7 +418,9 @@ def test_many_flows_at_once_end_together_as_each_alone(kind: FabricKind, spread:
         with mock.patch.object(simulation, "ONE_BY_ONE", one_by_one):
             return Simulation(matrix, pair, [net], dict.fromkeys(net.classes, 1e-6), ON_PAPER).run()
 
-    assert arrivals_s(240).max() == pytest.approx(arrivals_s(len(pairs)).max(), rel=5e-4)
+    together_s = arrivals_s(240)
+    assert together_s.max() == pytest.approx(arrivals_s(len(pairs)).max(), rel=5e-4)
+    assert (together_s * net.slowest[pair] >= matrix.size_bytes).all()  # no link is faster
 
 
 @st.composite
