@@ -173,11 +173,7 @@ Bytes = Annotated[
     PlainSerializer(_bytes_text, when_used="json"),
 ]
 Platform = Annotated[Text, AfterValidator(known_platform)]
-Size = Annotated[
-    Text,
-    BeforeValidator(_size),
-    PlainSerializer(lambda size: _bytes_text(round(size_in_bytes(size))), when_used="json"),
-]
+Size = Annotated[Text, BeforeValidator(_size), PlainSerializer(size_in_bytes, when_used="json")]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S, strict=True)]
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
