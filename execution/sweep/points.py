@@ -124,9 +124,15 @@ def planned(
     check_format = format_check(path)
     values = _of_all(points, lambda point: check_format(changes(point)))
     first = dict(zip(reversed(values), reversed(points), strict=True))
-    beside = zip(points, map(first.__getitem__, values), strict=True)
-    if repeated := [f"{point} is the same as {other}" for point, other in beside if other != point]:
-        raise InputError(*(Problem("--over", what, "leave one out") for what in repeated))
+    repeated = dict[frozenset[Setting], Problem]()
+    for point, other in zip(points, map(first.__getitem__, values), strict=True):
+        if point != other:
+            # A value given twice repeats many points: the first of them tells it.
+            apart = frozenset({*point.settings} ^ {*other.settings})
+            what = f"{point} is the same as {other}"
+            repeated.setdefault(apart, Problem("--over", what, "leave one out"))
+    if repeated:
+        raise InputError(*repeated.values())
     scenarios = _of_all(points, checked)
     whole = (
         replace(point, text=scenario.text, files=files_of_scenario(scenario))

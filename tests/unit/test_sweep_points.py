@@ -106,6 +106,19 @@ def test_values_written_in_two_ways_are_one_point(
     assert same in str(caught.value)
 
 
+def test_a_value_given_twice_is_told_once(scenario: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        sweep(scenario, "repeats=5,6,5", "seed=1,2,3")
+    same = "point 7 (repeats=5, seed=1) is the same as point 1 (repeats=5, seed=1)"
+    assert str(caught.value) == f"--over: {same} (leave one out)"
+
+
+def test_parts_of_a_byte_tell_sizes_apart() -> None:
+    """A request has thousands of tokens."""
+    sizes = "workloads.0.token_size=1000 B,1000.4 B"
+    assert len(sweep(LIBRARY / "inference.yaml", sizes).points) == 2
+
+
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_a_points_text_alone_is_its_scenario(path: Path, tmp_path: Path) -> None:
     for point in sweep(path, "seed=3,4", overrides=("repeats=2",)).points:
