@@ -103,7 +103,7 @@ LiveAt = Annotated[
     typer.Option(
         "--live-at",
         metavar="ADDRESS[:PORT]",
-        help=f"address of the page; default: {DEFAULT_AT}; any other is open to other machines",
+        help=f"address of the page; default: {DEFAULT_AT}; other machines reach all but loopback",
     ),
 ]
 

@@ -43,7 +43,9 @@ def sweep(
     ] = None,
     as_json: options.AsJson = False,
     store: options.Store = DEFAULT_STORE,
-    clock: Annotated[options.ClockName | None, typer.Option(help=options.VIRTUAL_CLOCK)] = None,
+    clock: Annotated[
+        options.ClockName | None, typer.Option(help=f"{options.VIRTUAL_CLOCK}; default: real")
+    ] = None,
     fresh: options.Fresh = False,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="virtual clock: most points at once on a machine")
