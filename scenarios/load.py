@@ -128,7 +128,10 @@ def format_check(path: Path) -> Callable[[Sequence[str]], str]:
     document = read(path, SCENARIO)
 
     def check(overrides: Sequence[str]) -> str:
-        file = checked(_changed(deepcopy(document), overrides), ScenarioFile)
+        changed = _changed(deepcopy(document), overrides)
+        file = checked(changed, ScenarioFile)
+        if changed.problems:
+            raise InputError(*changed.problems)
         return repr(file.model_dump(mode="json"))
 
     return check

@@ -113,6 +113,14 @@ def test_a_value_given_twice_is_told_once(scenario: Path) -> None:
     assert str(caught.value) == f"--over: {same} (leave one out)"
 
 
+def test_a_place_that_no_value_can_have_is_refused_as_such() -> None:
+    """Without their values, all points are the same."""
+    with pytest.raises(InputError) as caught:
+        sweep(LIBRARY / "quickstart.yaml", "repeats.x=1,2")
+    refused = [problem.what for problem in caught.value.problems]
+    assert refused == ["repeats is a scalar; it has no keys"] * 2
+
+
 def test_parts_of_a_byte_tell_sizes_apart() -> None:
     """A request has thousands of tokens."""
     sizes = "workloads.0.token_size=1000 B,1000.4 B"
