@@ -269,7 +269,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         (
             (TOP, "{name: model, domains: 2-3, iteration: gpt-146b, tensor: 3}"),
             "",
-            "workloads.0.jobs.1.iteration: tensor 8, pipeline 8, data 24 cannot",
+            "workloads.0.jobs.1.tensor: tensor 8, pipeline 8, data 24 cannot",
         ),
         ((TOP, BOTTOM), "check_data: true\n", "check_data: cannot be combined with several jobs"),
         ((TOP, BOTTOM), "faults: [{what: nic-link}]\n", "faults: cannot be combined with several"),
