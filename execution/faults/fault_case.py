@@ -27,7 +27,7 @@ from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import affected_interval_s, background_interval_s, pairs_by_hop, probed_pairs
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
-from model.prediction.fluid import Prediction, path_class, predict, predict_through, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.prediction.network import PathClass
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.byte_conservation import payload_reasons
@@ -180,8 +180,8 @@ class FaultCase:
         """Predict an execution with all faults, where the job is then; latencies may be others."""
         later, longest_s = self._later(), max(latency_s.values(), default=0.0)
         known_s = defaultdict(lambda: longest_s, latency_s)
-        health = health_under(later.topology, self.faults)
-        return predict(self.schedule, later.topology, known_s, health, later.gpus)
+        degraded = Epoch(later.topology, health_under(later.topology, self.faults))
+        return predict(self.schedule, [degraded], known_s, later.gpus)
 
     def _during_fault(
         self, timeline: FaultTimeline, prediction: Prediction, longest: Prediction
@@ -337,7 +337,7 @@ class FaultCase:
             if hops
         }
         latency_s = {**dict.fromkeys(classes, max(known_s.values())), **known_s}
-        prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
+        prediction = predict(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(
             self.home.topology,
             self.schedule,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.health import HEALTHY, Epoch, Health
+from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.topology import Hop, RankGpus
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
@@ -55,32 +55,17 @@ def path_class(hops: Iterable[Hop]) -> PathClass:
 
 def predict(
     schedule: Steps,
-    topology: Topology,
-    latency_s: Mapping[PathClass, float],
-    health: Health = HEALTHY,
-    gpus: RankGpus | None = None,
-    terms: Terms = ALL,
-    weight: Floats | None = None,
-) -> Prediction:
-    """Simulate the schedule. `latency_s` is one-way, for a packet without payload.
-
-    Transfers that share a link have rates in proportion to their `weight`, equal ones without it.
-    Raises `Unreachable` if a transfer has no path.
-    """
-    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus, terms, weight)
-
-
-def predict_through(
-    schedule: Steps,
     epochs: Sequence[Epoch],
     latency_s: Mapping[PathClass, float],
     gpus: RankGpus | None = None,
     terms: Terms = ALL,
     weight: Floats | None = None,
 ) -> Prediction:
-    """Predict on a fabric that changes during the execution. Packets take new paths at once.
+    """Simulate the schedule on a fabric that may change: packets take new paths at once.
 
-    A transfer without a path waits for a later epoch; if none has one, raises `Unreachable`.
+    `latency_s` is one-way, for a packet without payload. Transfers that share a link have rates in
+    proportion to their `weight`, equal ones without it. A transfer without a path waits for a later
+    epoch; if none has one, raises `Unreachable`.
     """
     gpus = gpus or epochs[0].topology.job_gpus
     transfers = schedule.transfers

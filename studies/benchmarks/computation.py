@@ -106,7 +106,7 @@ def _schedule_row(task: SizedCollective, kind: FabricKind) -> Row:
     began_s = time.process_time()
     schedule = task.steps()
     proved_s = time.process_time()
-    prediction = predict(schedule, topology, dict.fromkeys(PATHS, LATENCY_S))
+    prediction = predict(schedule, [Epoch(topology)], dict.fromkeys(PATHS, LATENCY_S))
     predicted_s = time.process_time()
     return {
         "gpus": schedule.gpus,
@@ -141,7 +141,7 @@ def _worth(case: Case, spec: FabricSpec) -> Row:
 
     def completion_s(present: Terms = ALL, latency_s: float = IDLE_LATENCY_S) -> float:
         latencies = dict.fromkeys(kinds, latency_s)
-        return predict(schedule, topology, latencies, terms=present).completion_s
+        return predict(schedule, [Epoch(topology)], latencies, terms=present).completion_s
 
     whole_s = completion_s()
     without = {

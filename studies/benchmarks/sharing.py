@@ -161,7 +161,7 @@ def _compared(fabric: Experiment, schedule: Steps, forwarded: Bools, shares: Sha
     placement, latency_s = fabric.placement, fabric.path_latencies_s(schedule)
 
     def completion_s(weight: Floats | None) -> float:
-        spot = placement.topology, latency_s, placement.health, placement.gpus
+        spot = [placement.epoch], latency_s, placement.gpus
         return predict(schedule, *spot, weight=weight).completion_s
 
     modeled_s = completion_s(None)

@@ -112,7 +112,7 @@ def _case(
 def _prediction(topology: Topology, schedule: Schedule) -> Prediction:
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latencies = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.0)
-    return predict(schedule, topology, latencies)
+    return predict(schedule, [Epoch(topology)], latencies)
 
 
 def _execution(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from execution.cases.case import MeasuredCase
 from execution.cases.observer import probed
 from execution.faults.fault_case import FaultCase
-from model.fabric.health import Health, without
+from model.fabric.health import Epoch, Health, without
 from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Hop
@@ -157,7 +157,7 @@ def test_a_phase_is_judged_with_the_probes_of_unaffected_pairs(
     hop = next(iter(carried.bytes))
     topology, epoch, gpus = placement.topology, placement.epoch, placement.gpus
     classes = {path_class(hops) for hops in transfer_paths(schedule.transfers, epoch, gpus) if hops}
-    prediction = predict(schedule, topology, dict.fromkeys(classes, 0))
+    prediction = predict(schedule, [Epoch(topology)], dict.fromkeys(classes, 0))
     done = replace(executed(schedule), completion_s=prediction.completion_s)
     measured = Measured(topology, schedule, CaseExecutions((done,)), epoch=epoch, gpus=gpus)
     case = FaultCase.__new__(FaultCase)

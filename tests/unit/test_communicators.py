@@ -178,7 +178,7 @@ def predicted_s(schedule: Schedule, kind: FabricKind, shape: tuple[int, int]) ->
     topology = build_topology(spec(kind, *shape, spines=shape[0]))
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    return predict(schedule, topology, latency_s).completion_s
+    return predict(schedule, [Epoch(topology)], latency_s).completion_s
 
 
 @pytest.mark.parametrize("kind", COMPARED)

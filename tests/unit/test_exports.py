@@ -64,7 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         steps = case.schedule(spec)
         paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
         latencies = {path_class(hops): 1e-3 for hops in paths if hops}
-        prediction = predict(steps, topology, latencies)
+        prediction = predict(steps, [Epoch(topology)], latencies)
         execution = repeat(
             0, prediction.completion_s, records=_records(steps, prediction.arrival_s)
         )

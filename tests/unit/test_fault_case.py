@@ -44,7 +44,7 @@ class Bench:
         topology, schedule = self.home.topology, case.schedule(self.home.spec)
         paths = transfer_paths(schedule.transfers, Epoch(topology), self.home.gpus)
         latency_s = {path_class(hops): 0.001 for hops in paths if hops}
-        self.prediction = predict(schedule, topology, latency_s)
+        self.prediction = predict(schedule, [Epoch(topology)], latency_s)
         (fault,) = scenario.faults[case.kind]
         fabric = MagicMock(placement=self.home, topology=topology, rearrange=self.place)
         fabric.repeats, fabric.predict = self.repeats, lambda _: self.prediction

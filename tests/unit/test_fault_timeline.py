@@ -196,7 +196,7 @@ def test_a_step_begins_when_the_model_says_so() -> None:
     schedule = SizedCollective(Collective.ALL_REDUCE, "ring", (3, 2), 6_000_000).steps()
     paths = transfer_paths(schedule.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.001)
-    prediction = predict(schedule, TOPOLOGY, latency_s)
+    prediction = predict(schedule, [Epoch(TOPOLOGY)], latency_s)
     moments_s = [
         moment_s(Fault(Component.NIC_LINK, FaultMode.DOWN, "", at_step=step), schedule, prediction)
         for step in range(10)

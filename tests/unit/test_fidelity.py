@@ -616,7 +616,7 @@ def judged(
     """A case that took `ratio` times its modeled time."""
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     prediction = predict(
-        schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
+        schedule, [Epoch(topology)], dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
     )
     repeat = replace(executed(schedule), completion_s=prediction.completion_s * ratio)
     measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,), **changes)

@@ -110,7 +110,7 @@ def predicted(steps: Steps, topology: Topology) -> Prediction:
     """Predict with the same latency of all paths."""
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency = {path_class(hops): LATENCY_S for hops in paths if hops}
-    return predict(steps, topology, latency)
+    return predict(steps, [Epoch(topology)], latency)
 
 
 def load_of_four(rate: float) -> RequestSteps:

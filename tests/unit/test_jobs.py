@@ -144,7 +144,7 @@ def modeled_s(steps: ConcurrentJobs, fabric: FabricSpec) -> dict[str, float]:
     topology = build_topology(fabric)
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0001 for hops in paths if hops}
-    return steps.ends(predict(steps, topology, latency_s).arrival_s)
+    return steps.ends(predict(steps, [Epoch(topology)], latency_s).arrival_s)
 
 
 @given(jobs_apart())
@@ -323,7 +323,9 @@ def measured(
     assert isinstance(steps, ConcurrentJobs)
     topology = build_topology(fabric)
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
-    prediction = predict(steps, topology, {path_class(hops): 0.0 for hops in paths if hops})
+    prediction = predict(
+        steps, [Epoch(topology)], {path_class(hops): 0.0 for hops in paths if hops}
+    )
     times = np.array(
         [slower[job.name] for job, mine in steps.places() for _ in steps.transfers[mine]]
     )

@@ -163,7 +163,7 @@ def modeled_s(algorithm: str, topology: Topology, matrix: Matrix) -> float:
     schedule = scheduled(algorithm, shape, 40_000_000, matrix)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    prediction = predict(schedule, topology, latency_s)
+    prediction = predict(schedule, [Epoch(topology)], latency_s)
     assert prediction.completion_s >= prediction.lower_bound_s - 1e-9
     return prediction.completion_s
 

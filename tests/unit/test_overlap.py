@@ -31,7 +31,7 @@ def overlap_on(topology: Topology, named: Named, size_bytes: int = SIZE_BYTES) -
     transfers = schedule.transfers
     paths = transfer_paths(transfers, Epoch(topology), topology.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.0)
-    arrival_s = np.array(predict(schedule, topology, latency_s).arrival_s)
+    arrival_s = np.array(predict(schedule, [Epoch(topology)], latency_s).arrival_s)
     return overlap_of(transfers, topology, arrival_s)
 
 

@@ -110,7 +110,7 @@ def test_the_example_is_proved_and_its_closed_form_holds(
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
     closed_s = form.completion_s(kind, grid, wire_bytes(1) * schedule.size_bytes)
-    found_s = predict(schedule, topology, latency_s).completion_s
+    found_s = predict(schedule, [Epoch(topology)], latency_s).completion_s
     assert found_s == pytest.approx(closed_s, rel=0.02)
 
 

@@ -54,7 +54,11 @@ def modeled(
     return (
         topology,
         schedule,
-        predict(schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)),
+        predict(
+            schedule,
+            [Epoch(topology)],
+            dict.fromkeys((path_class(hops) for hops in paths if hops), 0),
+        ),
     )
 
 

@@ -37,7 +37,7 @@ TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 SCHEDULE = SizedCollective(Collective.ALL_TO_ALL, "two-step", (2, 2), 4_000_000).steps()
 PATHS = transfer_paths(SCHEDULE.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
 PREDICTION = predict(
-    SCHEDULE, TOPOLOGY, dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)
+    SCHEDULE, [Epoch(TOPOLOGY)], dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)
 )
 
 CASE_KEYS = [

@@ -68,7 +68,7 @@ def test_the_model_of_the_rounds_is_not_below_the_bound_of_the_schedule(
     topology = build_topology(fabric)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    bound_s = predict(schedule, topology, latency_s).lower_bound_s
+    bound_s = predict(schedule, [Epoch(topology)], latency_s).lower_bound_s
     assert rounds_execution(flows, fabric, cpu_s=0.0).modeled_s >= bound_s
 
 

@@ -165,7 +165,7 @@ def test_the_parts_of_the_time_sum_up_to_it(iteration: ReducedIteration, kind: F
     topology = build_topology(spec(kind, *_grid(iteration), spines=2))
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 1e-4 for hops in paths if hops}
-    prediction = predict(steps, topology, latency_s)
+    prediction = predict(steps, [Epoch(topology)], latency_s)
     end_s = np.array(prediction.arrival_s)
     parts = exposure_s(steps, begins_s(steps, end_s), end_s)
     assert sum(parts.values()) == pytest.approx(prediction.completion_s)
@@ -382,7 +382,7 @@ def data_and_compute_s(iteration: ReducedIteration) -> tuple[float, float]:
     topology = build_topology(spec(KIND, 4, 4, spines=2))
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    end_s = np.array(predict(steps, topology, latency_s).arrival_s)
+    end_s = np.array(predict(steps, [Epoch(topology)], latency_s).arrival_s)
     parts = exposure_s(steps, begins_s(steps, end_s), end_s)
     return parts["data"], parts["compute"]
 

@@ -70,7 +70,7 @@ def test_a_lost_link_has_forwarded_flows_and_their_shares_matter() -> None:
     forwarded = np.array([is_forwarded(hops or ()) for hops in paths])
 
     def completion_s(weight: Floats | None) -> float:
-        return predict(schedule, topology, latency_s, health, weight=weight).completion_s
+        return predict(schedule, [Epoch(topology, health)], latency_s, weight=weight).completion_s
 
     fair_s = completion_s(None)
     assert under_uneven_sharing(completion_s, forwarded, Shares(0, 0), 2) == [fair_s, fair_s]
