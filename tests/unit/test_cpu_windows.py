@@ -2,7 +2,6 @@
 
 import os
 import struct
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,7 +20,9 @@ from linux.network.netlink import (
     read_queues,
 )
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, within
-from testbed.instruments.samplers import WINDOW_S, CpuMonitor, stalled_s, thread_time
+from testbed.instruments import samplers
+from testbed.instruments.samplers import CpuMonitor, stalled_s, thread_time
+from tests.machine import wait_until
 
 STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 SECOND_NS = 10**9
@@ -69,10 +70,13 @@ def test_what_the_kernel_does_not_count_is_not_zero() -> None:
 
 
 def test_without_a_switch_daemon_there_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
     monkeypatch.setattr(os, "setpriority", lambda *_: None)
+    monkeypatch.setattr(samplers, "read_stalled_s", lambda: looks.append(0.0))
     for process_id, are_windows in ((os.getpid(), True), (NO_PROCESS, False)):
+        looks.clear()
         with CpuMonitor(cast(Any, SimpleNamespace(process_id=process_id))) as monitor:
-            time.sleep(3 * WINDOW_S)
+            wait_until(lambda: len(looks) > 2, "three looks at the machine")
         assert bool(monitor.windows) == are_windows
 
 
