@@ -29,9 +29,8 @@ from model.prediction.network import (
     sums,
 )
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
-from model.routing.paths import Routing
 from model.workload.schedule import Steps
-from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.columns import Transfers
 
 
 @dataclass(frozen=True)
@@ -93,18 +92,6 @@ def arrivals_s(
         with suppress(SharedLink):
             return unshared_arrivals_s(transfers, pair, fabric[0], latency_s, terms)
     return Simulation(transfers, pair, fabric, latency_s, terms, weight).run()
-
-
-def transfer_paths(
-    transfers: Sequence[Transfer], epoch: Epoch, gpus: RankGpus
-) -> list[tuple[Hop, ...] | None]:
-    """The path of every transfer; `None` for unreachable destinations."""
-    routing = Routing(epoch.topology, epoch.health)
-    known = {
-        (source, to, lane): routing.path_if_any(gpus[source], gpus[to].by(lane))
-        for source, to, lane in {(t.source, t.destination, t.lane) for t in transfers}
-    }
-    return [known[t.source, t.destination, t.lane] for t in transfers]
 
 
 def busiest(sizes: Ints | Floats, pair: Ints, net: Network) -> tuple[float, Hop]:

@@ -19,13 +19,13 @@ from model.fabric.topology import Hop
 from model.job.placement import Pair, Placement, job_placement
 from model.job.probing import PROBE_BYTES, pairs_by_hop
 from model.measurement.records import CaseExecutions
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from results.verdicts.byte_conservation import Carried, Irregular, link_reasons, spans
 from results.verdicts.model_comparison import Measured
 from results.verdicts.verdict import Reason, Thresholds, Verdict
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.test_fidelity import executed, faithful, planned
 from traffic_gen.probes.blackout import PairRecord
 

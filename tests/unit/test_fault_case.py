@@ -14,10 +14,11 @@ from model.fabric.health import Epoch
 from model.faults import Component, Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, job_placement
 from model.measurement.records import FaultRecord, Repeat
-from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict
 from results.verdicts.fault_impact import FaultImpact, Restart
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from tests.unit.fabrics import transfer_paths
 from tests.unit.test_results import repeat
 from traffic_gen.probes.blackout import PairRecord, Ticks
 

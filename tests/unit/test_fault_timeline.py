@@ -17,9 +17,9 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.transfers.collective import Collective
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.agents.client import Aborted
 from traffic_gen.workloads.sized_collective import SizedCollective
 

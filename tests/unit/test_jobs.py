@@ -21,7 +21,7 @@ from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop
 from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
@@ -37,7 +37,7 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan, plan_section
 from scenarios.scenario import Case, Scenario
-from tests.unit.fabrics import accepts, spec
+from tests.unit.fabrics import accepts, spec, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -14,14 +14,14 @@ from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.fabric.topology import Hop, Topology
 from model.fabric.transport import DEFAULT_ROCE, Transport
 from model.prediction.closed_forms import ClosedForm, Grid
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.prediction.load import Flows, Need, Profile, packet_bytes, profile, switch_ports
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
 from scenarios.planning.plan import estimate, heaviest, real_task
-from tests.unit.fabrics import accepts, assume_accepted, topologies
+from tests.unit.fabrics import accepts, assume_accepted, topologies, transfer_paths
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm

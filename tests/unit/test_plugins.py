@@ -20,12 +20,12 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.closed_forms import Grid
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.sweep import Point
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, PLUGINS
 from traffic_gen.workloads.sized_collective import SizedCollective
 

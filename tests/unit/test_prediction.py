@@ -35,7 +35,6 @@ from model.prediction.fluid import (
     Prediction,
     path_class,
     predict,
-    transfer_paths,
 )
 from model.prediction.network import (
     ALL,
@@ -51,7 +50,14 @@ from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers, streams
-from tests.unit.fabrics import accepts, assume_accepted, fabrics_with_failures, spec, topologies
+from tests.unit.fabrics import (
+    accepts,
+    assume_accepted,
+    fabrics_with_failures,
+    spec,
+    topologies,
+    transfer_paths,
+)
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -9,7 +9,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.transfers.collective import Collective
 from studies.benchmarks.mininet import (
     Execution,
@@ -19,7 +19,7 @@ from studies.benchmarks.mininet import (
     rounds_execution,
     side_by_side,
 )
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.iperf3 import Flow, bytes_by_pair, rounds
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import COMPARED, FabricKind
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.training.job import Job, cluster_of
 from model.training.layer import layer_s, logits_s
 from model.training.reduction import Change, NoReduction, ReducedIteration, Wanted, reduced
@@ -33,7 +33,7 @@ from model.training.transformer import Experts, Recomputation, Transformer
 from model.workload.transfers.columns import Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.training import evaluated, load_configuration, names
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads import training_iteration
 from traffic_gen.workloads.training_iteration import Iteration
 

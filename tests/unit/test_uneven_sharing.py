@@ -9,7 +9,7 @@ from model.arrays import Floats
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.prediction.network import Terms, healthy_network
 from model.prediction.simulation import Simulation
 from model.workload.transfers.collective import Collective
@@ -21,7 +21,7 @@ from studies.benchmarks.sharing import (
     under_uneven_sharing,
     weight_of,
 )
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 FLUID = Terms(headers=False, bursts=False, last_segment=False, acknowledgements=False, probes=False)
