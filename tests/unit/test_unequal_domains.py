@@ -13,6 +13,7 @@ from commands.app import app
 from commands.check import described
 from model.errors import InputError
 from model.fabric.build import build_topology
+from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid, Slot
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.transport import Transport
@@ -160,7 +161,7 @@ def test_a_prediction_is_never_below_the_busiest_link(grid: JobGrid, kind: Fabri
     assume(kind is FabricKind.RAIL_OPTIMIZED or grid.shared_rails)
     schedule = sized(DIRECT, grid, 1e6).steps()
     pair, net = healthy_network(schedule.transfers, topology)
-    modeled = predict(schedule, topology, dict.fromkeys(net.classes, 0.0))
+    modeled = predict(schedule, [Epoch(topology)], dict.fromkeys(net.classes, 0.0))
     assert modeled.completion_s >= lower_bound_s(schedule.transfers, pair, net)
 
 
