@@ -2,11 +2,12 @@
 
     python -m controller FABRIC PROXIES JOURNAL
 
-FABRIC has the specification, PROXIES process ids by GPU, both as JSON. What is done is written to
-JOURNAL, as JSON lines.
+FABRIC has the specification, pickled, PROXIES process ids by GPU, as JSON. What is done is written
+to JOURNAL, as JSON lines.
 """
 
 import json
+import pickle
 import resource
 import sys
 import warnings
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from controller.journal import Journal
 from model.fabric.build import build_topology
-from model.fabric.spec import spec_of
 from model.fabric.topology import Topology
 
 OPENFLOW_PORT = 6653
@@ -57,7 +57,7 @@ def main(fabric: Path, proxies: Path, journal_file: Path) -> None:
         # 400 proxies with four descriptors each need more than the usual 1024.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        topology = build_topology(spec_of(json.loads(fabric.read_text())))
+        topology = build_topology(pickle.loads(fabric.read_bytes()))
         serve(topology, json.loads(proxies.read_text()), journal)
     except Exception:
         journal.end_with_error("main")

@@ -109,7 +109,7 @@ class PlacedJob:
     def predict(self, schedule: Steps) -> Prediction:
         """Predict the schedule with the present placement, with latencies measured now."""
         placement, latency_s = self.placement, self.path_latencies_s(schedule)
-        return predict(schedule, placement.topology, latency_s, placement.health, placement.gpus)
+        return predict(schedule, [placement.epoch], latency_s, placement.gpus)
 
     def repeats(
         self,

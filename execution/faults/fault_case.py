@@ -27,8 +27,8 @@ from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import affected_interval_s, background_interval_s, pairs_by_hop, probed_pairs
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
-from model.prediction.fluid import Prediction, path_class, predict, predict_through, transfer_paths
-from model.prediction.network import PathClass
+from model.prediction.fluid import Prediction, predict
+from model.prediction.network import PathClass, networks_of
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import (
@@ -180,8 +180,8 @@ class FaultCase:
         """Predict an execution with all faults, where the job is then; latencies may be others."""
         later, longest_s = self._later(), max(latency_s.values(), default=0.0)
         known_s = defaultdict(lambda: longest_s, latency_s)
-        health = health_under(later.topology, self.faults)
-        return predict(self.schedule, later.topology, known_s, health, later.gpus)
+        degraded = Epoch(later.topology, health_under(later.topology, self.faults))
+        return predict(self.schedule, [degraded], known_s, later.gpus)
 
     def _during_fault(
         self, timeline: FaultTimeline, prediction: Prediction, longest: Prediction
@@ -330,14 +330,10 @@ class FaultCase:
         `baseline_s` has the latencies of paths before; those of now are measured.
         """
         known_s = {**baseline_s, **self.fabric.path_latencies_s(self.schedule)}
-        classes = {
-            path_class(hops)
-            for epoch in epochs
-            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
-            if hops
-        }
+        _, states = networks_of(self.schedule.transfers, epochs, self.home.gpus)
+        classes = {kinds for state in states for kinds in state.classes if kinds}
         latency_s = {**dict.fromkeys(classes, max(known_s.values())), **known_s}
-        prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
+        prediction = predict(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(
             self.home.topology,
             self.schedule,

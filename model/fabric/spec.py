@@ -20,15 +20,8 @@ from model.fabric.shaping import (
     SwitchQueue,
     send_buffer_bytes,
 )
-from model.fabric.transport import (
-    DEFAULT_ROCE,
-    MOST_ENTROPIES,
-    Congestion,
-    Recovery,
-    Roce,
-    Transport,
-)
-from model.fabric.wiring import Wire, Wiring, longest_delay_s
+from model.fabric.transport import DEFAULT_ROCE, MOST_ENTROPIES, Roce, Transport
+from model.fabric.wiring import Wiring, longest_delay_s
 from model.sentences import counted
 
 GBIT = 1_000_000_000
@@ -522,19 +515,6 @@ PLACES = {
 }
 
 
-# The fields that are words of an enumeration.
-WORDS = {
-    "kind": FabricKind,
-    "datapath": Datapath,
-    "spine_selection": SpineSelection,
-    "planes": Planes,
-    "spread": Spread,
-    "transport": Transport,
-    "congestion": Congestion,
-    "recovery": Recovery,
-}
-
-
 def flat(spec: FabricSpec) -> dict[str, Any]:
     """Return the fields of a specification."""
     return {name: attrgetter(place)(spec) for name, place in PLACES.items()}
@@ -550,17 +530,3 @@ def grouped(fields: Mapping[str, Any]) -> dict[str, Any]:
             inside = inside.setdefault(group, {})
         inside[last] = fields[name]
     return nested
-
-
-def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
-    """Build a specification from all of its fields, as `flat` returns them."""
-    words = {name: word(fields[name]) for name, word in WORDS.items() if fields[name] is not None}
-    links = tuple(Wire(*wire) for wire in fields["links"])
-    missing = tuple((domain, rail) for domain, rail in fields["missing"])
-    nested = grouped({**fields, **words, "links": links, "missing": missing})
-    nested["nic"]["queue"] = SwitchQueue(**nested["nic"]["queue"])
-    for network in (nested["hb"], nested["nic"]):
-        network["impairment"] = Impairment(**network["impairment"])
-    nested["hb"], nested["nic"] = HbNetwork(**nested["hb"]), NicNetwork(**nested["nic"])
-    nested["spares"], nested["roce"] = Spares(**nested["spares"]), Roce(**nested["roce"])
-    return FabricSpec(**nested)

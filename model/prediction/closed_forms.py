@@ -304,11 +304,7 @@ DOUBLE_TREE = ClosedForm(
 )
 # All-to-alls. In slices, one is on the NICs while the next is on the HB links: both steps of a
 # slice, and the longer one of all others. Direct ones use NICs and HB links at the same time.
-TWO_STEP = ClosedForm(
-    _two_step_s,
-    steps=lambda grid: _pipelined(grid.slices, grid.x - 1, grid.y - 1),
-    count=lambda grid: grid.n * grid.neighbors * grid.slices,
-)
+TWO_STEP = replace(HIERARCHICAL, completion_s=_two_step_s)
 DIRECT = ClosedForm(
     _direct_s,
     steps=lambda grid: grid.batches(max(grid.x * (grid.y - 1), grid.x - 1)),

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.health import HEALTHY, Epoch, Health
+from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.topology import Hop, RankGpus
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
@@ -29,9 +29,8 @@ from model.prediction.network import (
     sums,
 )
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
-from model.routing.paths import Routing
 from model.workload.schedule import Steps
-from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.columns import Transfers
 
 
 @dataclass(frozen=True)
@@ -55,32 +54,17 @@ def path_class(hops: Iterable[Hop]) -> PathClass:
 
 def predict(
     schedule: Steps,
-    topology: Topology,
-    latency_s: Mapping[PathClass, float],
-    health: Health = HEALTHY,
-    gpus: RankGpus | None = None,
-    terms: Terms = ALL,
-    weight: Floats | None = None,
-) -> Prediction:
-    """Simulate the schedule. `latency_s` is one-way, for a packet without payload.
-
-    Transfers that share a link have rates in proportion to their `weight`, equal ones without it.
-    Raises `Unreachable` if a transfer has no path.
-    """
-    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus, terms, weight)
-
-
-def predict_through(
-    schedule: Steps,
     epochs: Sequence[Epoch],
     latency_s: Mapping[PathClass, float],
     gpus: RankGpus | None = None,
     terms: Terms = ALL,
     weight: Floats | None = None,
 ) -> Prediction:
-    """Predict on a fabric that changes during the execution. Packets take new paths at once.
+    """Simulate the schedule on a fabric that may change: packets take new paths at once.
 
-    A transfer without a path waits for a later epoch; if none has one, raises `Unreachable`.
+    `latency_s` is one-way, for a packet without payload. Transfers that share a link have rates in
+    proportion to their `weight`, equal ones without it. A transfer without a path waits for a later
+    epoch; if none has one, raises `Unreachable`.
     """
     gpus = gpus or epochs[0].topology.job_gpus
     transfers = schedule.transfers
@@ -108,18 +92,6 @@ def arrivals_s(
         with suppress(SharedLink):
             return unshared_arrivals_s(transfers, pair, fabric[0], latency_s, terms)
     return Simulation(transfers, pair, fabric, latency_s, terms, weight).run()
-
-
-def transfer_paths(
-    transfers: Sequence[Transfer], epoch: Epoch, gpus: RankGpus
-) -> list[tuple[Hop, ...] | None]:
-    """The path of every transfer; `None` for unreachable destinations."""
-    routing = Routing(epoch.topology, epoch.health)
-    known = {
-        (source, to, lane): routing.path_if_any(gpus[source], gpus[to].by(lane))
-        for source, to, lane in {(t.source, t.destination, t.lane) for t in transfers}
-    }
-    return [known[t.source, t.destination, t.lane] for t in transfers]
 
 
 def busiest(sizes: Ints | Floats, pair: Ints, net: Network) -> tuple[float, Hop]:

@@ -5,7 +5,6 @@ crosses. Times are those of a prediction, or, much cheaper, those of flows that 
 The latter are never slower than real flows, so they give an upper bound for the busiest second.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -279,12 +278,8 @@ def packet_bytes(rate_bps: float, grain_packets: int = SEGMENT_PACKETS) -> float
     Interpolated between logarithms, and constant outside of `PACKETS`.
     """
     most = (wire_bytes(segment_bytes(grain_packets)) + PACKET_HEADER_BYTES) / 2
-    place = bisect_right(PACKETS, (rate_bps, 0.0))
-    if place in (0, len(PACKETS)):
-        return min(most, PACKETS[min(place, len(PACKETS) - 1)][1])
-    (slow_bps, small), (fast_bps, large) = PACKETS[place - 1], PACKETS[place]
-    part = log(rate_bps / slow_bps) / log(fast_bps / slow_bps)
-    return min(most, exp(log(small) + part * (log(large) - log(small))))
+    rates, sizes = np.log(PACKETS).T
+    return min(most, exp(np.interp(log(max(1.0, rate_bps)), rates, sizes)))
 
 
 @dataclass(frozen=True)

@@ -178,13 +178,13 @@ def estimated_end_s(case: Case, spec: FabricSpec) -> float:
     """Upper bound of the completion time, without a prediction of the execution itself."""
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
     alone_s = max(estimate.completion_s, real_task(case.task, spec).full_s * scale)
-    # In each step, a GPU may wait for the latency of a path to and fro.
     # How many times as long as on a NIC's link the data of NICs takes on a link above, at most.
     slowdown = spec.nic.oversubscription
     if spec.nic.links:
         # All NICs of a custom fabric may send over its slowest link.
         slowest_bps = min(link.rate_bps for link in spec.nic.links)
         slowdown = max(1.0, spec.domains * spec.nics * spec.nic.rate_bps / slowest_bps)
+    # In each step, a GPU may wait for the latency of a path to and fro.
     return MARGIN * slowdown * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
 
 

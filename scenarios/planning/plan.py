@@ -153,7 +153,7 @@ def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profil
     schedule = case.schedule(spec)
     pair, net = healthy_network(schedule.transfers, topology)
     latency_s = dict.fromkeys(net.classes, path_s)
-    arrival_s = predict(schedule, topology, latency_s).arrival_s
+    arrival_s = predict(schedule, [Epoch(topology)], latency_s).arrival_s
     ends = schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {}
     told = {
         "jobs_s": {job: max(SHORTEST_S, end_s) for job, end_s in ends.items()},

@@ -13,8 +13,8 @@ from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.fabric.topology import LinkKind, Topology
-from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.network import ALL, PathClass, Terms
+from model.prediction.fluid import predict
+from model.prediction.network import ALL, PathClass, Terms, healthy_network
 from model.training.iteration import evaluate
 from model.training.job import Job, cluster_of
 from model.training.search import Freedom, best, ways
@@ -106,7 +106,7 @@ def _schedule_row(task: SizedCollective, kind: FabricKind) -> Row:
     began_s = time.process_time()
     schedule = task.steps()
     proved_s = time.process_time()
-    prediction = predict(schedule, topology, dict.fromkeys(PATHS, LATENCY_S))
+    prediction = predict(schedule, [Epoch(topology)], dict.fromkeys(PATHS, LATENCY_S))
     predicted_s = time.process_time()
     return {
         "gpus": schedule.gpus,
@@ -136,12 +136,11 @@ def terms(_store: Path) -> Iterator[Row]:
 
 def _worth(case: Case, spec: FabricSpec) -> Row:
     topology, schedule = build_topology(spec), case.schedule(spec)
-    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
-    kinds = {path_class(hops) for hops in paths if hops}
+    _, net = healthy_network(schedule.transfers, topology)
 
     def completion_s(present: Terms = ALL, latency_s: float = IDLE_LATENCY_S) -> float:
-        latencies = dict.fromkeys(kinds, latency_s)
-        return predict(schedule, topology, latencies, terms=present).completion_s
+        latencies = dict.fromkeys(net.classes, latency_s)
+        return predict(schedule, [Epoch(topology)], latencies, terms=present).completion_s
 
     whole_s = completion_s()
     without = {

@@ -25,7 +25,8 @@ from model.arrays import Bools, Floats
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Hop, LinkKind
 from model.faults import Fault, health_under
-from model.prediction.fluid import predict, transfer_paths
+from model.prediction.fluid import predict
+from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import streams
 from scenarios.library_files import LIBRARY
@@ -104,7 +105,10 @@ def _rows(schedule: Steps, spec: FabricSpec, fault: Fault) -> Iterator[Row]:
     with bench_fabric("sharing", spec) as fabric:
         _degrade(fabric, fault)
         transfers, placement = schedule.transfers, fabric.placement
-        hops = transfer_paths(transfers, placement.epoch, placement.gpus)
+        routing, gpus = Routing(placement.topology, placement.health), placement.gpus
+        hops = [
+            routing.path_if_any(gpus[t.source], gpus[t.destination].by(t.lane)) for t in transfers
+        ]
         paths = {(t.source, t.destination): p for t, p in zip(transfers, hops, strict=True) if p}
         forwarded = np.array([is_forwarded(path or ()) for path in hops])
         row: Row = {"transfers": len(transfers), "forwarded": int(forwarded.sum())}
@@ -161,7 +165,7 @@ def _compared(fabric: Experiment, schedule: Steps, forwarded: Bools, shares: Sha
     placement, latency_s = fabric.placement, fabric.path_latencies_s(schedule)
 
     def completion_s(weight: Floats | None) -> float:
-        spot = placement.topology, latency_s, placement.health, placement.gpus
+        spot = [placement.epoch], latency_s, placement.gpus
         return predict(schedule, *spot, weight=weight).completion_s
 
     modeled_s = completion_s(None)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ from linux.network.counters import parse_carried
 from linux.network.netlink import NetlinkSocket, Queue, read_queues
 from linux.processes.lifetime import BEFORE_PROXIES
 from model.fabric.topology import Link
-from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, window
 from model.measurement.records import LinkSample, QueueSample
 from testbed.nodes.openvswitch import OpenVSwitch
 
@@ -63,27 +64,30 @@ class CpuMonitor(_Sampler):
     @property
     def windows(self) -> tuple[Window, ...]:
         """The windows between successive readings so far."""
-        return windows_of(tuple(self._readings))
+        return tuple(starmap(window, pairwise(tuple(self._readings))))
 
     def _run(self) -> None:
         # Run before the proxies, to keep sampling where processors are scarce.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEFORE_PROXIES)
         due_s = time.monotonic()
-        self._readings.append(self._read())
+        self._read()
         while not self._stopped.wait(max(0.0, due_s + WINDOW_S - time.monotonic())):
             due_s = max(due_s + WINDOW_S, time.monotonic() - WINDOW_S / 2)
-            self._readings.append(self._read())
+            self._read()
 
-    def _read(self) -> Reading:
+    def _read(self) -> None:
+        """Take a reading; none once the daemon has ended."""
         idle_s, steal_s = idle_and_steal_s(Path("/proc/stat").read_text())
-        return Reading(
-            ns=time.monotonic_ns(),
-            cores=os.cpu_count() or 1,
-            idle_s=idle_s,
-            steal_s=steal_s,
-            stalled_s=read_stalled_s(),
-            switches=thread_times((self._switch.process_id,)),
-        )
+        with suppress(FileNotFoundError, ProcessLookupError):
+            reading = Reading(
+                ns=time.monotonic_ns(),
+                cores=os.cpu_count() or 1,
+                idle_s=idle_s,
+                steal_s=steal_s,
+                stalled_s=read_stalled_s(),
+                switch=main_thread_time(self._switch.process_id),
+            )
+            self._readings.append(reading)
 
 
 def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
@@ -91,10 +95,14 @@ def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
     times = {}
     for process_id in process_ids:
         with suppress(FileNotFoundError, ProcessLookupError):
-            place = Path(f"/proc/{process_id}/task/{process_id}")
-            schedstat, status = place / "schedstat", place / "status"
-            times[process_id] = thread_time(schedstat.read_text(), status.read_text())
+            times[process_id] = main_thread_time(process_id)
     return times
+
+
+def main_thread_time(process_id: int) -> ThreadTime:
+    """CPU time of a process's main thread."""
+    place = Path(f"/proc/{process_id}/task/{process_id}")
+    return thread_time((place / "schedstat").read_text(), (place / "status").read_text())
 
 
 def thread_time(schedstat: str, status: str) -> ThreadTime:

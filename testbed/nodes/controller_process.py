@@ -1,9 +1,11 @@
 """The controller as a process of its own: its files, its start, its journal."""
 
 import json
+import pickle
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,6 @@ from linux.processes.lifetime import BEFORE_PROXIES, Watch, end, start, wait_for
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.link_probes import longest_detection_s
-from model.fabric.spec import flat
 from model.fabric.topology import Topology
 
 NAME = "the controller"
@@ -30,14 +31,15 @@ class ControllerProcess:
         folder = lock.folder / "controller"
         folder.mkdir()
         self.journal = folder / "journal.jsonl"
-        self._fabric, self._proxies = folder / "fabric.json", folder / "proxies.json"
+        self._fabric, self._proxies = folder / "fabric.pickle", folder / "proxies.json"
         self._log = folder / "controller.log"
         self._process_ids, self._watch = process_ids, watch
         self._deadline_s = READY_DEADLINE_S + longest_detection_s(topology)
         self._environment = {**lock.environment, **MODULES_HERE}
         self._process: subprocess.Popen[bytes] | None = None
         self._earlier_lines = 0
-        self._fabric.write_text(json.dumps(flat(topology.spec)))
+        # A copy, without what was computed of it: the controller does without NumPy.
+        self._fabric.write_bytes(pickle.dumps(replace(topology.spec)))
 
     @property
     def is_running(self) -> bool:

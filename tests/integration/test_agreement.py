@@ -10,6 +10,7 @@ import pytest
 
 from execution.cases.emulation import Experiment
 from model.fabric.build import build_topology
+from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
@@ -68,7 +69,7 @@ def model_of_faster_links(fabric: Experiment, schedule: Schedule) -> Prediction:
     """Predict a schedule for links that are 5 % faster than those built."""
     spec = fabric.topology.spec
     faster = build_topology(replace(spec, bandwidth_scale=spec.bandwidth_scale / 1.05))
-    return predict(schedule, faster, fabric.path_latencies_s(schedule))
+    return predict(schedule, [Epoch(faster)], fabric.path_latencies_s(schedule))
 
 
 def test_five_percent_of_anything_is_found() -> None:

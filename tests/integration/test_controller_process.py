@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import socket
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from pyroute2 import IPRoute
 
 from linux.network.namespaces import private_namespace
 from linux.processes.lifetime import last_words, running
-from model.fabric.spec import FabricKind, FabricSpec, flat
+from model.fabric.spec import FabricKind, FabricSpec
 from testbed.nodes.controller_process import read_journal
 from tests.integration.control_plane import output
 from tests.machine import wait_until
@@ -85,7 +86,7 @@ class Bench:
         """Start a controller; `name` tells it from others of the same test."""
         files = {what: self.folder / f"{name}-{what}" for what in ("fabric", "proxies", "journal")}
         process_ids = {f"d{number}g0": self.proxy(f"d{number}g0") for number in range(proxies)}
-        files["fabric"].write_text(json.dumps(flat(fabric)))
+        files["fabric"].write_bytes(pickle.dumps(fabric))
         files["proxies"].write_text(json.dumps(process_ids))
         names = map(str, files.values())
         command = ["prlimit", *limits.split(), sys.executable, "-P", "-m", "controller", *names]

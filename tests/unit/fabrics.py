@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.planner import DesiredState, Planner
 from model.fabric.build import build_topology
-from model.fabric.health import HEALTHY, Health, without
+from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.spec import (
     COMPARED,
     GBIT,
@@ -20,10 +20,12 @@ from model.fabric.spec import (
     Planes,
     SpineSelection,
 )
-from model.fabric.topology import Gpu, Topology
+from model.fabric.topology import Gpu, Hop, RankGpus, Topology
 from model.fabric.transport import Roce, Transport
 from model.fabric.wiring import Wire, upward
+from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -205,3 +207,15 @@ def fabrics_with_failures(
     names = [link.name for link in topology.links]
     links = draw(st.lists(st.sampled_from(names), max_size=6, unique=True))
     return topology, without(topology, dead, links)
+
+
+def transfer_paths(
+    transfers: Sequence[Transfer], epoch: Epoch, gpus: RankGpus
+) -> list[tuple[Hop, ...] | None]:
+    """The path of every transfer; `None` for unreachable destinations."""
+    routing = Routing(epoch.topology, epoch.health)
+    known = {
+        (source, to, lane): routing.path_if_any(gpus[source], gpus[to].by(lane))
+        for source, to, lane in {(t.source, t.destination, t.lane) for t in transfers}
+    }
+    return [known[t.source, t.destination, t.lane] for t in transfers]

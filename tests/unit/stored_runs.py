@@ -19,7 +19,7 @@ from model.measurement.records import (
     Repeat,
     TransferRecord,
 )
-from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.store.records import plain
@@ -28,7 +28,7 @@ from results.store.tables import seal
 from results.verdicts.fault_impact import fault_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import RunResult
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
 from tests.unit.test_results_failures import IMPACT
@@ -112,7 +112,7 @@ def _case(
 def _prediction(topology: Topology, schedule: Schedule) -> Prediction:
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latencies = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.0)
-    return predict(schedule, topology, latencies)
+    return predict(schedule, [Epoch(topology)], latencies)
 
 
 def _execution(

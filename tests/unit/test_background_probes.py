@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from execution.cases.case import MeasuredCase
 from execution.cases.observer import probed
 from execution.faults.fault_case import FaultCase
-from model.fabric.health import Health, without
+from model.fabric.health import Epoch, Health, without
 from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Hop
 from model.job.placement import Pair, Placement, job_placement
 from model.job.probing import PROBE_BYTES, pairs_by_hop
 from model.measurement.records import CaseExecutions
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from results.verdicts.byte_conservation import Carried, Irregular, link_reasons, spans
 from results.verdicts.model_comparison import Measured
 from results.verdicts.verdict import Reason, Thresholds, Verdict
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.test_fidelity import executed, faithful, planned
 from traffic_gen.probes.blackout import PairRecord
 
@@ -157,7 +157,7 @@ def test_a_phase_is_judged_with_the_probes_of_unaffected_pairs(
     hop = next(iter(carried.bytes))
     topology, epoch, gpus = placement.topology, placement.epoch, placement.gpus
     classes = {path_class(hops) for hops in transfer_paths(schedule.transfers, epoch, gpus) if hops}
-    prediction = predict(schedule, topology, dict.fromkeys(classes, 0))
+    prediction = predict(schedule, [Epoch(topology)], dict.fromkeys(classes, 0))
     done = replace(executed(schedule), completion_s=prediction.completion_s)
     measured = Measured(topology, schedule, CaseExecutions((done,)), epoch=epoch, gpus=gpus)
     case = FaultCase.__new__(FaultCase)

@@ -16,14 +16,14 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
 from model.job.communicators import Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.library_files import scenario_file
 from scenarios.load import load
 from scenarios.planning.plan import estimate, plan, rail_crossings, real_task
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -178,7 +178,7 @@ def predicted_s(schedule: Schedule, kind: FabricKind, shape: tuple[int, int]) ->
     topology = build_topology(spec(kind, *shape, spines=shape[0]))
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    return predict(schedule, topology, latency_s).completion_s
+    return predict(schedule, [Epoch(topology)], latency_s).completion_s
 
 
 @pytest.mark.parametrize("kind", COMPARED)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.prediction.fluid import path_class, transfer_paths
+from model.prediction.fluid import path_class
 from model.prediction.load import profile
 from model.prediction.network import healthy_network
 from model.prediction.simulation import Simulation
 from model.workload.transfers.columns import NONE, Transfer, Transfers
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.agents.agent import Agent
 from traffic_gen.agents.client import programs_of
 

@@ -1,5 +1,6 @@
 """CPU samples: parsing of the kernel's text, and the arithmetic of windows."""
 
+import os
 import struct
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,11 +19,14 @@ from linux.network.netlink import (
     parse_queues,
     read_queues,
 )
-from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within
-from testbed.instruments.samplers import stalled_s, thread_time
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, within
+from testbed.instruments import samplers
+from testbed.instruments.samplers import CpuMonitor, stalled_s, thread_time
+from tests.machine import wait_until
 
 STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 SECOND_NS = 10**9
+NO_PROCESS = 2**22 + 1  # beyond all process ids (proc(5), pid_max)
 
 
 def test_the_kernels_text_is_read() -> None:
@@ -39,18 +43,15 @@ def reading(ns: int, **changes: Any) -> Reading:
         "idle_s": 0.0,
         "steal_s": 0.0,
         "stalled_s": 0.0,
-        "switches": {},
+        "switch": ThreadTime(0, 0),
     }
     return Reading(ns=ns, **{**facts, **changes})
 
 
 def test_a_window_has_shares() -> None:
-    before = reading(0, switches={7: ThreadTime(100, 50), 8: ThreadTime(0, 0)})
-    switches = {
-        7: ThreadTime(100 + 60_000_000, 50 + 30_000_000, 20),
-        8: ThreadTime(80_000_000, 0, 1),
-    }
-    after = reading(SECOND_NS // 10, idle_s=0.1, steal_s=0.02, stalled_s=0.025, switches=switches)
+    before = reading(0, switch=ThreadTime(100, 50, 3))
+    switch = ThreadTime(100 + 60_000_000, 50 + 30_000_000, 23)
+    after = reading(SECOND_NS // 10, idle_s=0.1, steal_s=0.02, stalled_s=0.025, switch=switch)
     found = window(before, after)
     assert found.idle == pytest.approx(0.5)
     assert found.steal == pytest.approx(0.1)
@@ -68,17 +69,15 @@ def test_what_the_kernel_does_not_count_is_not_zero() -> None:
         assert found.stalled is None
 
 
-def test_without_a_switch_daemon_there_is_no_window() -> None:
-    known = {7: ThreadTime(0, 0)}
-    seen: list[dict[int, ThreadTime]] = [known, known, {}, {}, known]
-    readings = [reading(ns, switches=switches) for ns, switches in enumerate(seen)]
-    assert [(one.begin_ns, one.end_ns) for one in windows_of(readings)] == [(0, 1)]
-
-
-def test_a_daemon_that_was_started_meanwhile_does_not_count() -> None:
-    after = reading(SECOND_NS, switches={9: ThreadTime(10**12, 10**12)})
-    found = window(reading(0, switches={7: ThreadTime(0, 0)}), after)
-    assert (found.switch_busy, found.switch_delay) == (0, 0)
+def test_without_a_switch_daemon_there_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(os, "setpriority", lambda *_: None)
+    monkeypatch.setattr(samplers, "read_stalled_s", lambda: looks.append(0.0))
+    for process_id, are_windows in ((os.getpid(), True), (NO_PROCESS, False)):
+        looks.clear()
+        with CpuMonitor(cast(Any, SimpleNamespace(process_id=process_id))) as monitor:
+            wait_until(lambda: len(looks) > 2, "three looks at the machine")
+        assert bool(monitor.windows) == are_windows
 
 
 times = st.integers(0, 10**12)
@@ -87,8 +86,8 @@ times = st.integers(0, 10**12)
 @given(times, times, st.integers(1, 10**9), st.integers(1, 64))
 def test_shares_are_never_more_than_all(idle: int, busy: int, length_ns: int, cores: int) -> None:
     """The kernel counts idle time in ticks: a short window may seem to have too much of it."""
-    after = reading(length_ns, cores=cores, idle_s=idle / 1e9, switches={1: ThreadTime(busy, idle)})
-    found = window(reading(0, cores=cores, switches={1: ThreadTime(0, 0)}), after)
+    after = reading(length_ns, cores=cores, idle_s=idle / 1e9, switch=ThreadTime(busy, idle))
+    found = window(reading(0, cores=cores), after)
     shares = (found.idle, found.steal, found.switch_busy, found.switch_delay, found.stalled or 0)
     assert all(0 <= share <= 1 for share in shares)
     assert 0 <= found.beside_switch <= cores

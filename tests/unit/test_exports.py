@@ -20,7 +20,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
 from model.measurement.records import CaseExecutions, TransferRecord
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.schedule import Steps
 from model.workload.trace import Trace, trace_of
 from model.workload.transfers.columns import NONE
@@ -30,6 +30,7 @@ from results.verdicts.run import RunResult
 from results.verdicts.verdict import Thresholds
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from tests.unit.fabrics import transfer_paths
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
 from tests.unit.test_traces import MESSAGES
@@ -64,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         steps = case.schedule(spec)
         paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
         latencies = {path_class(hops): 1e-3 for hops in paths if hops}
-        prediction = predict(steps, topology, latencies)
+        prediction = predict(steps, [Epoch(topology)], latencies)
         execution = repeat(
             0, prediction.completion_s, records=_records(steps, prediction.arrival_s)
         )

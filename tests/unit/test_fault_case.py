@@ -14,10 +14,11 @@ from model.fabric.health import Epoch
 from model.faults import Component, Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, job_placement
 from model.measurement.records import FaultRecord, Repeat
-from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict
 from results.verdicts.fault_impact import FaultImpact, Restart
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from tests.unit.fabrics import transfer_paths
 from tests.unit.test_results import repeat
 from traffic_gen.probes.blackout import PairRecord, Ticks
 
@@ -44,7 +45,7 @@ class Bench:
         topology, schedule = self.home.topology, case.schedule(self.home.spec)
         paths = transfer_paths(schedule.transfers, Epoch(topology), self.home.gpus)
         latency_s = {path_class(hops): 0.001 for hops in paths if hops}
-        self.prediction = predict(schedule, topology, latency_s)
+        self.prediction = predict(schedule, [Epoch(topology)], latency_s)
         (fault,) = scenario.faults[case.kind]
         fabric = MagicMock(placement=self.home, topology=topology, rearrange=self.place)
         fabric.repeats, fabric.predict = self.repeats, lambda _: self.prediction

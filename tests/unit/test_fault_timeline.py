@@ -17,9 +17,9 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.transfers.collective import Collective
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.agents.client import Aborted
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -196,7 +196,7 @@ def test_a_step_begins_when_the_model_says_so() -> None:
     schedule = SizedCollective(Collective.ALL_REDUCE, "ring", (3, 2), 6_000_000).steps()
     paths = transfer_paths(schedule.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.001)
-    prediction = predict(schedule, TOPOLOGY, latency_s)
+    prediction = predict(schedule, [Epoch(TOPOLOGY)], latency_s)
     moments_s = [
         moment_s(Fault(Component.NIC_LINK, FaultMode.DOWN, "", at_step=step), schedule, prediction)
         for step in range(10)

@@ -24,7 +24,7 @@ from model.fabric.transport import Roce, Transport
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
@@ -50,7 +50,7 @@ from results.verdicts.fidelity import (
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, 0.5, 0.001)
@@ -616,7 +616,7 @@ def judged(
     """A case that took `ratio` times its modeled time."""
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     prediction = predict(
-        schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
+        schedule, [Epoch(topology)], dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
     )
     repeat = replace(executed(schedule), completion_s=prediction.completion_s * ratio)
     measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,), **changes)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from execution.live.feed import picture
 from model.errors import InputError
 from model.fabric.build import build_topology
-from model.fabric.health import without
+from model.fabric.health import Epoch, without
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
 from model.fabric.topology import Hop, LinkKind, Port, Topology
 from model.faults import Component, components
@@ -119,8 +119,8 @@ def test_a_ring_in_the_domain_is_as_slow_as_its_trunks(slower: float) -> None:
     schedule = SizedCollective(*direct, communicator="domains").steps()
     topology = build_topology(fabric)
     latency = {(HB, HB): 1e-4, (HB, TRUNK, TRUNK, HB): 1e-4}
-    found = predict(schedule, topology, latency)
-    free = predict(schedule, build_topology(with_hb_leaves(fabric, 1, slower)), latency)
+    found = predict(schedule, [Epoch(topology)], latency)
+    free = predict(schedule, [Epoch(build_topology(with_hb_leaves(fabric, 1, slower)))], latency)
     pair = size / 4
     links_s = [3 * pair / topology.link_of(topology.gpus[0], HB).rate_bps]
     links_s.append(4 * pair / topology.trunks["hb0l0"].rate_bps)

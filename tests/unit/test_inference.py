@@ -19,7 +19,7 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
-from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict
 from model.workload.schedule import RequestSteps, Steps
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
@@ -33,7 +33,7 @@ from results.verdicts.verdict import Thresholds
 from scenarios.format.training import load_configuration
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"
@@ -110,7 +110,7 @@ def predicted(steps: Steps, topology: Topology) -> Prediction:
     """Predict with the same latency of all paths."""
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency = {path_class(hops): LATENCY_S for hops in paths if hops}
-    return predict(steps, topology, latency)
+    return predict(steps, [Epoch(topology)], latency)
 
 
 def load_of_four(rate: float) -> RequestSteps:

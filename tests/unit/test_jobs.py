@@ -21,7 +21,7 @@ from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop
 from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
@@ -37,7 +37,7 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan, plan_section
 from scenarios.scenario import Case, Scenario
-from tests.unit.fabrics import accepts, spec
+from tests.unit.fabrics import accepts, spec, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -144,7 +144,7 @@ def modeled_s(steps: ConcurrentJobs, fabric: FabricSpec) -> dict[str, float]:
     topology = build_topology(fabric)
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0001 for hops in paths if hops}
-    return steps.ends(predict(steps, topology, latency_s).arrival_s)
+    return steps.ends(predict(steps, [Epoch(topology)], latency_s).arrival_s)
 
 
 @given(jobs_apart())
@@ -269,7 +269,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         (
             (TOP, "{name: model, domains: 2-3, iteration: gpt-146b, tensor: 3}"),
             "",
-            "workloads.0.jobs.1.iteration: tensor 8, pipeline 8, data 24 cannot",
+            "workloads.0.jobs.1.tensor: tensor 8, pipeline 8, data 24 cannot",
         ),
         ((TOP, BOTTOM), "check_data: true\n", "check_data: cannot be combined with several jobs"),
         ((TOP, BOTTOM), "faults: [{what: nic-link}]\n", "faults: cannot be combined with several"),
@@ -323,7 +323,9 @@ def measured(
     assert isinstance(steps, ConcurrentJobs)
     topology = build_topology(fabric)
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
-    prediction = predict(steps, topology, {path_class(hops): 0.0 for hops in paths if hops})
+    prediction = predict(
+        steps, [Epoch(topology)], {path_class(hops): 0.0 for hops in paths if hops}
+    )
     times = np.array(
         [slower[job.name] for job, mine in steps.places() for _ in steps.transfers[mine]]
     )

@@ -64,7 +64,7 @@ def test_the_parts_of_transfers_are_proved_and_make_up_the_whole(
 
 def seconds(steps: Steps, on: FabricSpec, health: Health = HEALTHY) -> float:
     topology = build_topology(on)
-    return predict(steps, topology, defaultdict(float), health, terms=PLAIN).completion_s
+    return predict(steps, [Epoch(topology, health)], defaultdict(float), terms=PLAIN).completion_s
 
 
 @pytest.mark.parametrize("kind", COMPARED)

@@ -14,14 +14,14 @@ from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.fabric.topology import Hop, Topology
 from model.fabric.transport import DEFAULT_ROCE, Transport
 from model.prediction.closed_forms import ClosedForm, Grid
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.prediction.load import Flows, Need, Profile, packet_bytes, profile, switch_ports
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
 from scenarios.planning.plan import estimate, heaviest, real_task
-from tests.unit.fabrics import accepts, assume_accepted, topologies
+from tests.unit.fabrics import accepts, assume_accepted, topologies, transfer_paths
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm
@@ -51,7 +51,7 @@ def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
     arrival_s = None
     if exact:
         latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-        arrival_s = predict(schedule, topology, latency_s).arrival_s
+        arrival_s = predict(schedule, [Epoch(topology)], latency_s).arrival_s
     fabric = healthy_network(schedule.transfers, topology)
     found = profile(schedule.transfers, *fabric, topology, arrival_s)
     wanted = dict.fromkeys(HopKind, 0.0)
@@ -109,7 +109,7 @@ def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
     topology = build_topology(fabric_spec(kind, *shape))
     schedule = SizedCollective(*algorithm, shape, 40_000_000).steps()
     latency_s = dict.fromkeys(healthy_network(schedule.transfers, topology)[1].classes, 0.0)
-    modeled_s = predict(schedule, topology, latency_s).completion_s
+    modeled_s = predict(schedule, [Epoch(topology)], latency_s).completion_s
     # Only the model has the token buckets' bursts at each step.
     fabric = healthy_network(schedule.transfers, topology)
     assert profile(schedule.transfers, *fabric, topology).completion_s <= modeled_s * 1.05

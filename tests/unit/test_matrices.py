@@ -15,7 +15,7 @@ from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid, Shape
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
@@ -25,7 +25,7 @@ from scenarios.format.workloads.collective import CollectiveWorkload
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.traces import peak_below
 from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.workloads.algorithms.all_to_all import (
@@ -163,7 +163,7 @@ def modeled_s(algorithm: str, topology: Topology, matrix: Matrix) -> float:
     schedule = scheduled(algorithm, shape, 40_000_000, matrix)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    prediction = predict(schedule, topology, latency_s)
+    prediction = predict(schedule, [Epoch(topology)], latency_s)
     assert prediction.completion_s >= prediction.lower_bound_s - 1e-9
     return prediction.completion_s
 

@@ -10,11 +10,11 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.prediction.network import _both_s, healthy_network, overlap
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
-from tests.unit.fabrics import assume_accepted, spec, topologies
+from tests.unit.fabrics import assume_accepted, spec, topologies, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -31,7 +31,7 @@ def overlap_on(topology: Topology, named: Named, size_bytes: int = SIZE_BYTES) -
     transfers = schedule.transfers
     paths = transfer_paths(transfers, Epoch(topology), topology.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.0)
-    arrival_s = np.array(predict(schedule, topology, latency_s).arrival_s)
+    arrival_s = np.array(predict(schedule, [Epoch(topology)], latency_s).arrival_s)
     return overlap_of(transfers, topology, arrival_s)
 
 

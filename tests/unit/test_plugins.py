@@ -20,12 +20,12 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.closed_forms import Grid
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.sweep import Point
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, PLUGINS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -110,7 +110,7 @@ def test_the_example_is_proved_and_its_closed_form_holds(
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
     closed_s = form.completion_s(kind, grid, wire_bytes(1) * schedule.size_bytes)
-    found_s = predict(schedule, topology, latency_s).completion_s
+    found_s = predict(schedule, [Epoch(topology)], latency_s).completion_s
     assert found_s == pytest.approx(closed_s, rel=0.02)
 
 

@@ -35,8 +35,6 @@ from model.prediction.fluid import (
     Prediction,
     path_class,
     predict,
-    predict_through,
-    transfer_paths,
 )
 from model.prediction.network import (
     ALL,
@@ -52,7 +50,14 @@ from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers, streams
-from tests.unit.fabrics import accepts, assume_accepted, fabrics_with_failures, spec, topologies
+from tests.unit.fabrics import (
+    accepts,
+    assume_accepted,
+    fabrics_with_failures,
+    spec,
+    topologies,
+    transfer_paths,
+)
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -64,7 +69,7 @@ LARGE = 40_000_000
 def predicted(schedule: Schedule, topology: Topology, latency_s: float = 0.0) -> Prediction:
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latencies: dict[PathClass, float] = {path_class(hops): latency_s for hops in paths if hops}
-    return predict(schedule, topology, latencies)
+    return predict(schedule, [Epoch(topology)], latencies)
 
 
 @given(NAMED, topologies(4, 4), st.sampled_from([10_000, LARGE]))
@@ -163,7 +168,7 @@ def through(schedule: Schedule, *epochs: Epoch, terms: Terms = ALL) -> Predictio
     sent = schedule.transfers
     paths = (p for e in epochs for p in transfer_paths(sent, e, e.topology.job_gpus) if p)
     latencies = {path_class(hops): 0.0 for hops in paths}
-    return predict_through(schedule, epochs, latencies, terms=terms)
+    return predict(schedule, epochs, latencies, terms=terms)
 
 
 def one_pair() -> tuple[Schedule, Topology]:

@@ -19,7 +19,7 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
-from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
@@ -38,7 +38,7 @@ from results.verdicts.model_comparison import CaseResult, Measured, Mismatch, bu
 from results.verdicts.run import RunResult
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -54,7 +54,11 @@ def modeled(
     return (
         topology,
         schedule,
-        predict(schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)),
+        predict(
+            schedule,
+            [Epoch(topology)],
+            dict.fromkeys((path_class(hops) for hops in paths if hops), 0),
+        ),
     )
 
 

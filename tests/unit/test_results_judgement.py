@@ -17,7 +17,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
@@ -28,7 +28,7 @@ from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare, with_paper
 from results.verdicts.run import RunResult, agreements, slowdowns
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -37,7 +37,7 @@ TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 SCHEDULE = SizedCollective(Collective.ALL_TO_ALL, "two-step", (2, 2), 4_000_000).steps()
 PATHS = transfer_paths(SCHEDULE.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
 PREDICTION = predict(
-    SCHEDULE, TOPOLOGY, dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)
+    SCHEDULE, [Epoch(TOPOLOGY)], dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)
 )
 
 CASE_KEYS = [

@@ -9,7 +9,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.workload.transfers.collective import Collective
 from studies.benchmarks.mininet import (
     Execution,
@@ -19,7 +19,7 @@ from studies.benchmarks.mininet import (
     rounds_execution,
     side_by_side,
 )
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.iperf3 import Flow, bytes_by_pair, rounds
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -68,7 +68,7 @@ def test_the_model_of_the_rounds_is_not_below_the_bound_of_the_schedule(
     topology = build_topology(fabric)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    bound_s = predict(schedule, topology, latency_s).lower_bound_s
+    bound_s = predict(schedule, [Epoch(topology)], latency_s).lower_bound_s
     assert rounds_execution(flows, fabric, cpu_s=0.0).modeled_s >= bound_s
 
 

@@ -595,7 +595,7 @@ def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
 
     asked.folder(tmp_path, by_any_clock)
     for request in (asked, again):
-        with pytest.raises(InputError, match=r"point 2 .* of the 2 cores"):
+        with pytest.raises(InputError, match=r"point 2 .* of all cores"):
             request.folder(tmp_path, by_any_clock, lambda: None, here)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import COMPARED, FabricKind
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.training.job import Job, cluster_of
 from model.training.layer import layer_s, logits_s
 from model.training.reduction import Change, NoReduction, ReducedIteration, Wanted, reduced
@@ -33,7 +33,7 @@ from model.training.transformer import Experts, Recomputation, Transformer
 from model.workload.transfers.columns import Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.training import evaluated, load_configuration, names
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads import training_iteration
 from traffic_gen.workloads.training_iteration import Iteration
 
@@ -165,7 +165,7 @@ def test_the_parts_of_the_time_sum_up_to_it(iteration: ReducedIteration, kind: F
     topology = build_topology(spec(kind, *_grid(iteration), spines=2))
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 1e-4 for hops in paths if hops}
-    prediction = predict(steps, topology, latency_s)
+    prediction = predict(steps, [Epoch(topology)], latency_s)
     end_s = np.array(prediction.arrival_s)
     parts = exposure_s(steps, begins_s(steps, end_s), end_s)
     assert sum(parts.values()) == pytest.approx(prediction.completion_s)
@@ -382,7 +382,7 @@ def data_and_compute_s(iteration: ReducedIteration) -> tuple[float, float]:
     topology = build_topology(spec(KIND, 4, 4, spines=2))
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
-    end_s = np.array(predict(steps, topology, latency_s).arrival_s)
+    end_s = np.array(predict(steps, [Epoch(topology)], latency_s).arrival_s)
     parts = exposure_s(steps, begins_s(steps, end_s), end_s)
     return parts["data"], parts["compute"]
 

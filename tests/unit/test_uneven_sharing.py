@@ -9,7 +9,7 @@ from model.arrays import Floats
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict
 from model.prediction.network import Terms, healthy_network
 from model.prediction.simulation import Simulation
 from model.workload.transfers.collective import Collective
@@ -21,7 +21,7 @@ from studies.benchmarks.sharing import (
     under_uneven_sharing,
     weight_of,
 )
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 FLUID = Terms(headers=False, bursts=False, last_segment=False, acknowledgements=False, probes=False)
@@ -70,7 +70,7 @@ def test_a_lost_link_has_forwarded_flows_and_their_shares_matter() -> None:
     forwarded = np.array([is_forwarded(hops or ()) for hops in paths])
 
     def completion_s(weight: Floats | None) -> float:
-        return predict(schedule, topology, latency_s, health, weight=weight).completion_s
+        return predict(schedule, [Epoch(topology, health)], latency_s, weight=weight).completion_s
 
     fair_s = completion_s(None)
     assert under_uneven_sharing(completion_s, forwarded, Shares(0, 0), 2) == [fair_s, fair_s]

@@ -12,12 +12,12 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch, without
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology
-from model.prediction.fluid import path_class, transfer_paths
+from model.prediction.fluid import path_class
 from model.prediction.network import Network, PathClass, networks_of
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
-from tests.unit.fabrics import assume_accepted, spec, topologies
+from tests.unit.fabrics import assume_accepted, spec, topologies, transfer_paths
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -14,11 +14,11 @@ from model.fabric.shaping import Shaper
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.fabric.transport import Roce, Transport
-from model.prediction.fluid import path_class, transfer_paths
+from model.prediction.fluid import path_class
 from model.prediction.network import PathClass, healthy_network, networks_of
 from model.prediction.simulation import Simulation, unshared_arrivals_s
 from model.workload.transfers.columns import Transfer, Transfers
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, transfer_paths
 from traffic_gen.agents.roce.endpoint import Connection
 from traffic_gen.agents.transfers import Send
 

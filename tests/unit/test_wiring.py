@@ -158,7 +158,7 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
     (net,) = networks([Epoch(topology)], topology.gpus, pairs)
     assert set(np.unique(np.round(net.added_s, 6)).tolist()) == {0.0, 0.02}
     latency_s = dict.fromkeys(net.classes, 0.0)
-    assert predict(steps, topology, latency_s).completion_s > 0.02
+    assert predict(steps, [Epoch(topology)], latency_s).completion_s > 0.02
 
 
 def test_the_longest_delay_is_that_of_a_shortest_path() -> None:
