@@ -9,7 +9,7 @@ from model.errors import visible
 from model.fabric.spec import PLATFORMS
 from model.sentences import counted
 from scenarios.planning.plan import notes
-from scenarios.scenario import Scenario
+from scenarios.scenario import Case, Scenario
 
 
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
@@ -32,12 +32,12 @@ def described(scenario: Scenario) -> Iterator[str]:
         shape = f"{counted(spec.domains, 'domain')} x {gpus}{spec.remarks}"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
         yield f"{spec.kind}: {shape}, {platform}, {rates}"
-    alike = defaultdict[tuple[str, ...], list[str]](list)
+    alike = defaultdict[tuple[str, ...], list[Case]](list)
     for case in scenario.cases:
         size = f"{case.emulated_bytes} bytes {case.task.origin}".rstrip()
-        alike[size, *case.task.details].append(case.name)
-    for (size, *details), names in alike.items():
-        yield f"{', '.join(names)}: {size}"
+        alike[case.work, size, *case.task.details].append(case)
+    for (_, size, *details), cases in alike.items():
+        yield f"{scenario.named(cases)}: {size}"
         yield from (f"  {line}" for line in details)
     yield from notes(scenario)
     for kind, faults in scenario.faults.items():

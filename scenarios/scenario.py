@@ -1,7 +1,9 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 from model.errors import InputError, Problem
@@ -48,6 +50,11 @@ class Case:
     where: str = field(default="", compare=False)
     chosen: tuple[str, Chosen] | None = field(default=None, compare=False)
     marks: tuple[str, str] = field(default=("", ""), compare=False)
+
+    @property
+    def work(self) -> str:
+        """The name without that of the fabric, with which it begins."""
+        return self.name.removeprefix(f"{self.kind}/")
 
     @property
     def emulated_bytes(self) -> int:
@@ -149,6 +156,16 @@ class Scenario:
     def spec_of(self, kind: FabricKind) -> FabricSpec:
         """The fabric of a kind; raises `KeyError` if the scenario has none."""
         return {spec.kind: spec for spec in self.fabrics}[kind]
+
+    def named(self, cases: Iterable[Case]) -> str:
+        """Name cases: those of a work that all of several fabrics have by the work alone."""
+        names = defaultdict[str, list[str]](list)
+        for case in cases:
+            names[case.work].append(case.name)
+        for work, each in names.items():
+            if len(each) == len(self.fabrics) > 1:
+                each[:] = [work]
+        return ", ".join(chain.from_iterable(names.values()))
 
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""

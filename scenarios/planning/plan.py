@@ -165,11 +165,13 @@ def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profil
 
 def _told(scenario: Scenario, tell: Callable[[Case, FabricSpec], Iterable[str]]) -> Iterator[str]:
     """Yield what is told of cases, each sentence once, behind the names of its cases."""
-    names = defaultdict[str, list[str]](list)
+    told_of = defaultdict[str, list[Case]](list)
     for case in scenario.cases:
         for sentence in tell(case, scenario.spec_of(case.kind)):
-            names[sentence].append(case.name)
-    yield from (f"{', '.join(those)}: {sentence}." for sentence, those in names.items() if sentence)
+            told_of[sentence].append(case)
+    for sentence, cases in told_of.items():
+        if sentence:
+            yield f"{scenario.named(cases)}: {sentence}."
 
 
 def told_on_paper(scenario: Scenario) -> Iterator[str]:

@@ -75,7 +75,7 @@ def test_the_example_is_checked_and_planned_by_the_command(
     scenario.write_text(SCENARIO)
     command, plugin = ["check", str(scenario)], ["--plugin", str(example)]
     assert ended(monkeypatch, *(plugin + command if first else command + plugin)) == 0
-    said = "rail-only/all-gather/pairwise, rail-optimized/all-gather/pairwise: 12000000 bytes"
+    said = "  all-gather/pairwise: 12000000 bytes"
     assert said in capsys.readouterr().out
 
 

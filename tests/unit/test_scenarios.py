@@ -389,7 +389,7 @@ def test_check_says_how_many_bytes_are_sent() -> None:
     scenario = load(LIBRARY / "quickstart.yaml", changes)
     assert "rail-only/all-reduce/ring: 128 bytes" in described(scenario)
     both = load(LIBRARY / "quickstart.yaml", [ring, "allow_overload=true"])
-    names = "rail-only/all-reduce/ring, rail-optimized/all-reduce/ring"
+    names = "all-reduce/ring"
     assert f"{names}: 128 bytes" in described(both)
 
 
