@@ -505,6 +505,19 @@ def test_a_window_that_shrinks_below_what_is_repeated_lets_one_pass_that_asks() 
     assert [packet and packet.ack_request for packet in repeated] == [False, True, None]
 
 
+def test_a_window_that_shrinks_while_packets_are_repeated_lets_none_pass_before_an_answer() -> None:
+    """The last packet under way asked for one before those that are repeated did."""
+    sender = Sender(2, Reliability(16, True, 10**6, 7), Window(8))
+    sender.post(Message(0, memoryview(bytes(20 * 16))))
+    assert sum(sender.take(0) is not None for _ in range(20)) == 8
+    nak = Packet(packets.ACKNOWLEDGE, 2, 0, syndrome=packets.SEQUENCE_ERROR, msn=1)
+    sender.answered(nak, 0)
+    sender.control.window = 2
+    assert sender.take(0) is not None
+    sender.answered(Packet(packets.ACKNOWLEDGE, 2, 1, syndrome=packets.ACKNOWLEDGED), 0)
+    assert (sender.oldest, sender.next, sender.take(0)) == (2, 8, None)
+
+
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("timeout_ns", [100, 296, 2000, 10**4])
 def test_packets_that_leave_far_apart_are_not_taken_for_lost(

@@ -137,7 +137,7 @@ class Sender:
         self.sent = max(self.sent, psn + 1)
         self.left_ns.pop(psn, None)
         if packet.ack_request:
-            self.asked, self.left_ns[psn] = psn, now_ns
+            self.asked, self.left_ns[psn] = max(self.asked, psn), now_ns
         self.deadline_ns = now_ns + self.how.timeout_ns
         return packet
 
