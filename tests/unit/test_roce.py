@@ -518,6 +518,17 @@ def test_a_window_that_shrinks_while_packets_are_repeated_lets_none_pass_before_
     assert (sender.oldest, sender.next, sender.take(0)) == (2, 8, None)
 
 
+def test_packets_that_are_yet_to_be_repeated_are_not_late() -> None:
+    sender = Sender(2, Reliability(16, False, 100, 7), Window(4))
+    sender.post(Message(0, memoryview(bytes(20 * 16))))
+    assert sum(sender.take(0) is not None for _ in range(20)) == 4
+    sender.tick(100)
+    sender.answered(Packet(packets.ACKNOWLEDGE, 2, 1, syndrome=packets.ACKNOWLEDGED), 101)
+    assert sender.tick_ns() == inf
+    assert sender.take(500) is not None
+    assert sender.tick_ns() == 600
+
+
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("timeout_ns", [100, 296, 2000, 10**4])
 def test_packets_that_leave_far_apart_are_not_taken_for_lost(

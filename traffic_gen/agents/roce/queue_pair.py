@@ -185,7 +185,7 @@ class Sender:
         self.next = max(self.next, until)
         self.arrived = {psn for psn in self.arrived if psn >= until}
         self.tries = 0
-        self.deadline_ns = inf if until == self.sent else now_ns + self.how.timeout_ns
+        self.deadline_ns = inf if until == self.next else now_ns + self.how.timeout_ns
         round_trip_ns = None if left_ns is None else now_ns - left_ns
         self.control.acknowledged(count, round_trip_ns, now_ns)
         done = []
