@@ -224,6 +224,7 @@ class Sender:
         if now_ns >= self.deadline_ns:
             self.control.timed_out(now_ns)
             # Nothing that is under way is answered any more.
+            self.left_ns.clear()
             self._repeat(self.next, now_ns)
 
     def tick_ns(self) -> float:
