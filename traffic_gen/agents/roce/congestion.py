@@ -160,8 +160,8 @@ class Swift(Window):
     def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
         """Grow below the target delay, else shrink once for a round trip."""
         self.timeouts = 0
-        if round_trip_ns is None:
-            return
+        if round_trip_ns is None:  # the next packet will tell it: less than one would be late
+            return self.resize(max(1.0, self.size))
         self.round_trip_ns, target_ns = round_trip_ns, self.target_ns
         if round_trip_ns < target_ns:
             grown = self.ADDITIVE * packets

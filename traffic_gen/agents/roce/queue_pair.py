@@ -137,7 +137,7 @@ class Sender:
         self.sent = max(self.sent, psn + 1)
         self.left_ns.pop(psn, None)
         if packet.ack_request:
-            self.asked, self.left_ns[psn] = psn, now_ns
+            self.asked, self.left_ns[psn] = max(self.asked, psn), now_ns
         self.deadline_ns = now_ns + self.how.timeout_ns
         return packet
 
@@ -185,7 +185,7 @@ class Sender:
         self.next = max(self.next, until)
         self.arrived = {psn for psn in self.arrived if psn >= until}
         self.tries = 0
-        self.deadline_ns = inf if until == self.sent else now_ns + self.how.timeout_ns
+        self.deadline_ns = inf if until == self.next else now_ns + self.how.timeout_ns
         round_trip_ns = None if left_ns is None else now_ns - left_ns
         self.control.acknowledged(count, round_trip_ns, now_ns)
         done = []
@@ -224,6 +224,7 @@ class Sender:
         if now_ns >= self.deadline_ns:
             self.control.timed_out(now_ns)
             # Nothing that is under way is answered any more.
+            self.left_ns.clear()
             self._repeat(self.next, now_ns)
 
     def tick_ns(self) -> float:
