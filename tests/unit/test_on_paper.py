@@ -493,7 +493,8 @@ def test_the_notes_are_those_of_check_each_said_once(
     for price in filter(None, prices):
         (note,) = (note for note in notes if note.endswith(f": {price}."))
         named = note.removesuffix(f": {price}.").split(", ")
-        assert named == [c.name for c, p in zip(scenario.cases, prices, strict=True) if p == price]
+        of_price = [c.work for c, p in zip(scenario.cases, prices, strict=True) if p == price]
+        assert named == [*dict.fromkeys(of_price)]
     told = [line.partition(": ")[2] for line in said if line.endswith(".")]
     assert len(told) == len(set(told)) > 0
 
