@@ -492,9 +492,8 @@ def test_the_notes_are_those_of_check_each_said_once(
     prices = [case.task.price(scenario.spec_of(case.kind)) for case in scenario.cases]
     for price in filter(None, prices):
         (note,) = (note for note in notes if note.endswith(f": {price}."))
-        named = note.removesuffix(f": {price}.").split(", ")
-        of_price = [c.work for c, p in zip(scenario.cases, prices, strict=True) if p == price]
-        assert named == [*dict.fromkeys(of_price)]
+        cases = [c for c, p in zip(scenario.cases, prices, strict=True) if p == price]
+        assert note == f"{scenario.named(cases)}: {price}."
     told = [line.partition(": ")[2] for line in said if line.endswith(".")]
     assert len(told) == len(set(told)) > 0
 
