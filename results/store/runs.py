@@ -302,12 +302,29 @@ def stored_runs(store: Path) -> list[Path]:
 
     Runs are ordered by their numbers, as a clock may be set back.
     """
-    try:
-        places = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
+    places = [*entries(store), *store.glob(f"{SWEEPS}/*/*/*")]
+    with told_unreadable(store):
         runs = [place for place in places if _is_run(place)]
-    except OSError as error:
-        raise InputError(Problem(str(store), f"cannot be read: {error.strerror}")) from None
     return sorted(runs, key=lambda run: (number_of(run), run.name))
+
+
+def entries(folder: Path) -> list[Path]:
+    """Return what is in a folder, if there is one; raise `InputError` if it cannot be read.
+
+    `Path.glob` of newer releases of Python takes such a folder for empty.
+    """
+    with told_unreadable(folder), suppress(FileNotFoundError, NotADirectoryError):
+        return list(folder.iterdir())
+    return []
+
+
+@contextmanager
+def told_unreadable(folder: Path) -> Iterator[None]:
+    """Turn the `OSError` of a folder that cannot be read into an `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
 
 
 def _is_run(place: Path) -> bool:

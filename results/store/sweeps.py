@@ -23,7 +23,7 @@ from linux.files.user_files import cleared, give, make_folder, sync, take_lock
 from model.errors import InputError, Problem
 from model.sweep import Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json
-from results.store.runs import SWEEPS, read_result, storing
+from results.store.runs import SWEEPS, entries, read_result, storing
 
 PLAN_FILE, SCENARIO, STATE = "sweep.json", "scenario.yaml", "point.json"
 # Exit codes of completely measured runs: all expectations met, or not.
@@ -255,10 +255,8 @@ def find_sweep(store: Path, name: str) -> SweepFolder:
 
 
 def _plans(store: Path) -> list[Path]:
-    try:
-        return list((store / SWEEPS).glob(f"*/{PLAN_FILE}"))
-    except OSError as error:
-        raise InputError(Problem(str(store), f"cannot be read: {error.strerror}")) from None
+    plans = (sweep / PLAN_FILE for sweep in entries(store / SWEEPS))
+    return [plan for plan in plans if os.path.exists(plan)]
 
 
 def _number(plan: Path) -> int:

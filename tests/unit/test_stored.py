@@ -562,6 +562,10 @@ def closed(folder: Path) -> Iterator[None]:
 def test_in_a_closed_folder_the_default_store_cannot_be_read(tmp_path: Path) -> None:
     with closed(tmp_path), pytest.raises(InputError, match=r"^runs: cannot be read: Perm"):
         stored_runs(DEFAULT_STORE)
+    with closed(tmp_path), pytest.raises(InputError, match=r"^runs/sweeps: cannot be read: Perm"):
+        find_sweep(DEFAULT_STORE, "latest")
+    with closed(tmp_path), pytest.raises(InputError, match=r"^\.: cannot be read: Permission"):
+        stored_runs(Path())
 
 
 def test_a_record_of_another_user_is_not_called_damaged(tmp_path: Path) -> None:
