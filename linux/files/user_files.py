@@ -25,7 +25,7 @@ class Unreadable(Exception):
 def read_text(place: Path, most_bytes: int) -> str:
     """Return the UTF-8 text of a regular file; raise `Unreadable` for any other file."""
     try:
-        return read_bytes(place, most_bytes).decode()
+        return read_bytes(place, most_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise Unreadable(f"is not UTF-8 text: {error.reason} in line {line}") from None

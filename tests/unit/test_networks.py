@@ -213,7 +213,7 @@ def test_what_a_network_does_not_have_is_not_told(
         (
             ("[ Switch, Switch ]", "[ Switch ]"),
             "2 topology",
-            "topology, npus_count, bandwidth must be equally long, got 1, 2, 2",
+            "topology, npus_count, bandwidth, latency must be equally long, got 1, 2, 2, 2",
         ),
         (("[ Switch, Switch ]", "[ Mesh, Switch ]"), "2 topology", "an HB domain must be a switch"),
         (("npus_count", "npus"), "1 npus_count", "is required"),
@@ -224,6 +224,8 @@ def test_what_a_network_does_not_have_is_not_told(
         (("[ 4, 2 ]", f"[ {2**40}, 2 ]"), "3 npus_count.0", "must be at most 1000000, got 1099"),
         (("[ 450, 50 ]", "[ 450, -1 ]"), "4 bandwidth.1", "must be more than 0, got -1"),
         (("[ 450, 50 ]", "[ 450, 50"), "5", "is not YAML"),
+        (("latency: [", "latency: [ 7,"), "2 topology", "topology, npus_count, bandwidth, latency"),
+        (("latency: [", "latency: [ -7,"), "5 latency.0", "must be at least 0, got -7"),
     ],
 )
 def test_what_of_astra_sim_is_no_fabric_is_refused(
@@ -473,6 +475,12 @@ def test_ns3_of_astra_sim_one_switch_is_one_hb_domain() -> None:
     keys = read_ns3(ns3(1, [(8, npu, 400) for npu in range(8)]))
     wanted = {"domains": 1, "domain_size": 8, "kinds": "rail-only"}
     assert {key: keys[key] for key in wanted} == wanted
+
+
+def test_a_byte_order_mark_is_no_part_of_a_network(tmp_path: Path) -> None:
+    text = ns3(1, [(8, npu, 400) for npu in range(8)])
+    (tmp_path / "topology.txt").write_text(f"\ufeff{text}")
+    assert read_network(tmp_path / "topology.txt").items() >= read_ns3(text).items()
 
 
 def test_ns3_of_astra_sim_leaves_and_spines_without_hb_domains(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice, product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -150,7 +150,7 @@ class Dimensions(Strict):
     topology: tuple[str, ...] = Field(min_length=1)
     npus_count: tuple[Annotated[int, Field(ge=1, le=MOST_IN_NETWORK, strict=True)], ...]
     bandwidth: tuple[Annotated[float, Field(gt=0, le=1e9, strict=True)], ...]
-    latency: Any = None
+    latency: tuple[Annotated[float, Field(ge=0, strict=True)], ...] | None = None
 
 
 def _has_a_key_of(keys: Iterable[str]) -> re.Pattern[str]:
@@ -180,9 +180,10 @@ def read_astra_sim(document: Document) -> dict[str, object]:
 def _dimension_issues(network: Dimensions) -> Iterator[Issue]:
     """Yield issues of dimensions that are no HB domains and rails, as no switch joins them."""
     kinds, counts, place = network.topology, network.npus_count, ("topology",)
-    lengths = [len(entries) for entries in (kinds, counts, network.bandwidth)]
+    given = kinds, counts, network.bandwidth, network.latency
+    lengths = [len(entries) for entries in given if entries is not None]
     if len(set(lengths)) > 1:
-        what = "topology, npus_count, bandwidth must be equally long"
+        what = "topology, npus_count, bandwidth, latency must be equally long"
         yield Issue(place, f"{what}, got {', '.join(map(str, lengths))}")
     elif len(kinds) > PAIR:
         what = "must have one dimension, an HB domain, or two, HB domains and rails, got"
