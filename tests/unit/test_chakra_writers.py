@@ -397,6 +397,19 @@ def test_dimensions_that_the_network_does_not_have_are_refused(given: Defaults, 
         read(*everywhere(one), given=given)
 
 
+@pytest.mark.parametrize("kind", [8, 10, 12, 14])
+def test_dimensions_may_be_listed_as_integers(kind: int) -> None:
+    def files(first: int) -> list[bytes]:
+        listed = content(
+            10, content(1, "involved_dim") + content(kind, content(1, bytes([first, 0])))
+        )
+        return everywhere(collective(1, ALL_REDUCE, 8, listed))
+
+    assert groups(read(*files(1))) == {(0, 1): 1, (2, 3): 1}
+    with pytest.raises(Malformed, match="involved_dim must be a list of truth values"):
+        read(*files(2))
+
+
 @given(st.integers(1, 5), st.integers(1, 5), st.tuples(st.booleans(), st.booleans()))
 def test_dimensions_cut_the_ranks_into_groups(
     domains: int, size: int, involved: tuple[bool, bool]
@@ -775,6 +788,7 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"nodes": [{"node_type": 4, "runtime": -9223372036854775808.0}]}', ": node 0", "64 bits"),
         ('{"nodes": [{"node_type": 4, "runtime": 1e12}]}', ": node 0", "at most a day"),
         ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
+        ('{"nodes": [{"type": 7, "involved_dim": [2]}]}', ": node 0", "must be 0 or 1, got '2'"),
         ('{"version": "1"}[]', ":1", "must be objects"),
         ('[{"node_type": 4}][]', ":1", "must be objects"),
         ('[{"node_type": 4, "ctrl_deps": 3}]', ": node 0", "must be a list"),
@@ -786,6 +800,13 @@ def test_wrong_json_is_refused(text: str, place: str, what: str) -> None:
     with pytest.raises(Malformed, match=what) as refused:
         read(text.encode())
     assert refused.value.place == place
+
+
+def test_json_is_known_whatever_comes_before_its_nodes() -> None:
+    one = {"name": "x" * 5000, "type": 7, "comm_type": 0, "comm_size": 8}
+    for written in ({"made_by": "x" * 5000, "workload_graph": [one]}, [one]):
+        text = json.dumps(written)
+        assert groups(read(*[text.encode()] * RANKS)) == {(0, 1, 2, 3): 1}
 
 
 def test_null_in_json_is_a_field_that_is_not_set() -> None:

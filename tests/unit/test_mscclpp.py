@@ -235,6 +235,10 @@ def ops(written: Plan) -> list[Plan]:
         (lambda p: p["gpus"][1].update(id=0), "must have the id 1"),
         (lambda p: p["gpus"][0].update(input_chunks=10**9), "must be 0 to 1048576"),
         (lambda p: p["gpus"][0].update(inputChunks=1), "is a plan of MSCCL\\+\\+ before 0.8"),
+        (
+            lambda p: (p.update(colletive=p.pop("collective")), p["gpus"][0].update(inputChunks=1)),
+            "is a plan of MSCCL\\+\\+ before 0.8",
+        ),
         (lambda p: p["gpus"][0]["remote_buffers"][0].update(rank=2), "must be 0 to 1, got '2'"),
         (lambda p: p["gpus"][0]["channels"][0].update(connected_to=[5]), "must be 0 to 1"),
         (lambda p: p["gpus"][0]["remote_buffers"][0].update(type="io"), "unknown type 'io'"),
@@ -243,6 +247,7 @@ def ops(written: Plan) -> list[Plan]:
         (lambda p: ops(p).extend([WAIT] * 2**15), "must have at most 32768 messages and steps"),
         (lambda p: p["gpus"][0].update(input_chunks=2**20), "must have at most 524288 parts"),
         (lambda p: p.update(max_message_size=8), "is for sizes of 0 to 8 bytes, got 64000"),
+        (lambda p: p.update(min_message_size=2**20), "is for sizes of 1048576 to 18446744073709"),
     ],
 )
 def test_a_wrong_plan_is_refused(changed: Callable[[Plan], object], what: str) -> None:

@@ -1,6 +1,7 @@
 """Traces that PyTorch records: Kineto's, with times, and execution traces, without."""
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.unit.pytorch_files import (
     operators,
 )
 from tests.unit.test_traces import damaged, read_or_refused
+from tests.unit.traces import same
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import read_trace, trace_in
 from traffic_gen.traces.replay import Replay
@@ -135,6 +137,49 @@ def test_communications_of_processors_are_told() -> None:
     trace = recorded(communication(0, 9, "allreduce", 2), gloo, gloo)
     assert "4 communications of gloo, of which Kineto has no size" in trace.left_out
     assert len(trace.operations) == 1
+
+
+def test_copies_between_gpus_without_nccl_are_told() -> None:
+    copy = kernel(0, 5, "Memcpy PtoP (Device -> Device)", bytes=1000) | {"cat": "gpu_memcpy"}
+    puts = kernel(5, 5, "void nvshmemi_put<1>"), kernel(10, 5, "Memcpy HtoD")
+    trace = recorded(copy, *puts, communication(15, 9, "allreduce", 2))
+    assert "bytes of 4 copies between GPUs without NCCL, which compute" in trace.left_out
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("allreduce", 16),
+        ("all_gather", 32),
+        ("gather", 32),
+        ("_reduce_scatter_base", 8),
+        ("scatter", 8),
+        ("all_to_all", 16),
+    ],
+)
+def test_an_output_of_another_size_than_its_input_has_is_told(name: str, right: int) -> None:
+    told = "out_msg_nelems of 2 collective operations, which in_msg_nelems contradicts"
+    for elements in (right, right + 1):
+        operator = executed(call(name, 16, out_msg_nelems=elements))
+        sent = recorded(communication(0, 9, name, 16, **{"Out msg nelems": elements}))
+        assert {told in one.left_out for one in (operator, sent)} == {elements != right}
+
+
+def reordered(written: bytes) -> bytes:
+    """The same file, with thousands of bytes before the keys that tell its format."""
+    last = ("traceEvents", "nodes", "schema", "schemaVersion")
+    keys = {"note": "x" * 5000, **json.loads(written)}
+    return json.dumps(dict(sorted(keys.items(), key=lambda one: one[0] in last))).encode()
+
+
+def test_a_format_is_known_wherever_its_keys_are() -> None:
+    for files in (
+        [kineto(rank, communication(0, 9, "allreduce", 2)) for rank in BOTH],
+        [operators(*[call("allreduce", 2)] * 20)] * 2,
+    ):
+        other = trace_in(list(map(reordered, files)))
+        assert same(other, trace_in(files))
+        assert other.format == trace_in(files).format
 
 
 def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:

@@ -86,6 +86,7 @@ def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
     """As nccl-tests: K, M and G are powers of 1024; fractions are multiplied, and cut off."""
     assert sent("0 1.5K\n2m 0\n") == [1536, 2 * 2**20]
     assert sent("0 8e6\n1G 0\n") == [8_000_000, 2**30]
+    assert sent("0 1Ki\n1.5MiB 0\n") == [1024, 3 * 2**19]
     assert sent("0 .25\n0.3333 0\n", 1000) == [250, 333]
     with pytest.raises(Malformed, match=r"must be at least a byte, got 0\.25; `size` multiplies"):
         sent("0 0.25\n1 0\n")

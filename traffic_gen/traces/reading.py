@@ -40,7 +40,7 @@ from traffic_gen.traces.formats.nodes import (
     of_file,
     require_ranks,
 )
-from traffic_gen.traces.formats.pytorch import trace_of
+from traffic_gen.traces.formats.pytorch import is_object_with, trace_of
 
 # Limit of lines: a trace may not have more nodes and dependencies.
 MOST_LINES = 20_000_000
@@ -76,10 +76,9 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], T
 FORMATS = (chakra_trace.FORMAT, kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
 ReaderOfRanks = Callable[[Sequence[bytes], Defaults], Trace]
 JSON_FORMATS: tuple[tuple[Callable[[bytes], bool], ReaderOfRanks], ...] = (
-    (kineto.is_kineto, partial(trace_of, kineto.FORMAT, kineto.read_rank)),
-    (
-        execution_trace.is_execution_trace,
-        partial(trace_of, execution_trace.FORMAT, execution_trace.read_rank),
+    *(
+        (partial(is_object_with, form.KEYS), partial(trace_of, form.FORMAT, form.read_rank))
+        for form in (kineto, execution_trace)
     ),
     (chakra_json.is_chakra_json, chakra_json.read_chakra_json),
 )

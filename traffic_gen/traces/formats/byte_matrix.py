@@ -23,7 +23,9 @@ from traffic_gen.traces.formats.nodes import (
 
 FORMAT = "byte matrix"
 # An exabyte has 19 digits.
-NUMBER = re.compile(r"((?:[0-9]{1,19}\.?|\.[0-9])[0-9]{0,19}(?:[eE][+-]?[0-9]{1,2})?)([KMGkmg]?)")
+NUMBER = re.compile(
+    r"((?:[0-9]{1,19}\.?|\.[0-9])[0-9]{0,19}(?:[eE][+-]?[0-9]{1,2})?)([KMGkmg]?)(?:(?<=[KMG])iB?)?"
+)
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 # A number, and what separates it from the next one.
 LONGEST_WORD = 45

@@ -16,7 +16,6 @@ import numpy as np
 
 from model.workload.trace import Trace
 from model.workload.transfers.columns import Rows, starts_of
-from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
 from traffic_gen.traces.formats.chakra_nodes import (
     METADATA,
     MISSING,
@@ -31,10 +30,10 @@ from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in, whole
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
-METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
+METADATA_FIRST = re.compile(rb'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
-    r'"(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"'
-    r'|"comm_(?:type|size)"',
+    rb'"(?:(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|COM[MP]_(?:\w+_)?NODE"'
+    rb'|comm_(?:type|size)")',
     re.IGNORECASE,
 )
 TYPES = ["invalid", "metadata", "memload", "memstore", "comp", "commsend", "commrecv", "commcoll"]
@@ -44,10 +43,10 @@ NAMES: dict[str, dict[str, int]] = {"type": TYPE_OF, "comm_type": COMM_TYPE_OF}
 
 
 def is_chakra_json(content: bytes) -> bool:
-    """Whether a file begins as a Chakra execution trace in JSON does."""
-    begin = content[:LONGEST_BEGIN].decode(errors="ignore")
-    is_json = begin.lstrip().startswith(("{", "["))
-    return is_json and bool(METADATA_FIRST.match(begin) or NODES_INSIDE.search(begin))
+    """Whether a file is a Chakra execution trace in JSON."""
+    if re.match(rb"\s*[\[{]", content) is None:
+        return False
+    return bool(METADATA_FIRST.match(content) or NODES_INSIDE.search(content, 0, MOST_JSON_BYTES))
 
 
 def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
@@ -186,9 +185,10 @@ class FlatNodes:
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)
         value = whole(value)
-        is_truth = isinstance(value, bool) and name not in TRUTHS
-        if not isinstance(value, int) or is_truth or not MISSING < value < 2**63:
-            what = f"{name} must be a whole number of 64 bits with a sign, got {str(value)[:40]!r}"
+        is_right = value in (0, 1) if name in TRUTHS else not isinstance(value, bool)
+        if not isinstance(value, int) or not is_right or not MISSING < value < 2**63:
+            kind = "0 or 1" if name in TRUTHS else "a whole number of 64 bits with a sign"
+            what = f"{name} must be {kind}, got {str(value)[:40]!r}"
             hint = f"known names: {', '.join(NAMES[name])}" if name in NAMES else ""
             raise self.source.at(node, what, "round it" if isinstance(value, float) else hint)
         return int(value)

@@ -24,7 +24,9 @@ ID, TYPE, CONTROL, DATA, START, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 6,
 OLD_FIELDS = 11
 METADATA = 1
 VALUES = 1
-NAME, TRUTHS, TEXT = 1, 28, 29
+NAME, TEXT = 1, 29
+# Lists of integers, and of truth values.
+LISTS = (8, 10, 12, 14, 28)
 # Attributes have negative numbers, too.
 MISSING = -(2**63)
 UNSIGNED, ZIGZAG = (11, 13, 21), (15, 17)
@@ -134,8 +136,8 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
         data=_waits(data, fields.where(fields.number == DATA), count),
         control=_waits(data, fields.where(fields.number == CONTROL), count),
         **{name: attributes.numbers(name) for name in NUMBERS},
-        group=attributes.contents("pg_name", TEXT, "a text", _text),
-        involved=attributes.contents("involved_dim", TRUTHS, "a list of truth values", _truths),
+        group=attributes.contents("pg_name", (TEXT,), "a text", _text),
+        involved=attributes.contents("involved_dim", LISTS, "a list of truth values", _truths),
         inputs=_inputs(data, fields, type_),
         unread=attributes.unread(type_ != METADATA)
         + Counter(start_time_micros=int((started != 0).sum())),
@@ -159,10 +161,11 @@ class _Attributes:
         return _spread(named, self.count, MISSING)
 
     def contents(
-        self, name: str, field: int, kind: str, read: Callable[[bytes], Value]
+        self, name: str, numbers: tuple[int, ...], kind: str, read: Callable[[bytes], Value]
     ) -> dict[int, Value]:
-        """Return what is read from the content of a field, by node."""
-        values = self._named(name, self.content.only(field, protobuf.LENGTH), kind)
+        """Return what is read from the content of one of some fields, by node."""
+        given = np.isin(self.content.number, numbers) & (self.content.wire == protobuf.LENGTH)
+        values = self._named(name, self.content.where(given), kind)
         read, found = cache(read), dict[int, Value]()
         for node, begin, content in _contents(self.data, values):
             try:
@@ -221,7 +224,9 @@ def _truths(content: bytes) -> tuple[bool, ...]:
     """Return a list of truth values, packed or one by one; raise `Damaged` for other content."""
     whole = np.frombuffer(content, np.uint8)
     listed = _waits(whole, protobuf.fields(whole, np.array([0]), np.array([len(content)])), 1)
-    return tuple(value != 0 for value in listed.values.tolist())
+    if not np.isin(listed.values, (0, 1)).all():
+        raise protobuf.Damaged(0, "must be truth values")
+    return tuple(map(bool, listed.values.tolist()))
 
 
 def _inputs(data: protobuf.Bytes, fields: protobuf.Fields, type_: Ints) -> dict[int, str]:

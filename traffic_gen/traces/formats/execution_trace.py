@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from traffic_gen.traces.formats.json_items import Item
-from traffic_gen.traces.formats.pytorch import MESSAGES, RankNodes, begin_of_object, called, decoded
+from traffic_gen.traces.formats.pytorch import MESSAGES, RankNodes, called, decoded
 
-FORMAT = "execution trace of PyTorch"
+FORMAT, KEYS = "execution trace of PyTorch", (b"schema", b"nodes")
 OLDEST = (1, 1)
 COMMUNICATION, GROUPS = "record_param_comms", "## process_group:init ##"
 # The inputs of other calls begin with the tensors; a request, the group and a rank follow.
@@ -21,12 +21,6 @@ WITHOUT_TENSORS = ("wait", "barrier", "init")
 UNKNOWN_WAIT = "requests of {} waits, which no call before them has: they wait for all"
 COMPUTE = "{} operators: execution traces have no times"
 LINKED = "times that chakra_trace_link added: chakra_converter makes Chakra of them"
-
-
-def is_execution_trace(content: bytes) -> bool:
-    """Whether a file begins as an execution trace does."""
-    begin = begin_of_object(content)
-    return b'"schema":' in begin and b'"nodes"' in begin
 
 
 def read_rank(whole: Item, rank: int, ranks: int) -> RankNodes:

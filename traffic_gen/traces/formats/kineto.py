@@ -15,9 +15,9 @@ from itertools import accumulate, pairwise
 
 from traffic_gen.traces.formats.json_items import Item
 from traffic_gen.traces.formats.nodes import MOST_RANKS
-from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes, begin_of_object
+from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes
 
-FORMAT = "Kineto"
+FORMAT, KEYS = "Kineto", (b"schemaVersion|traceEvents",)
 # Attributes that have other words in execution traces; `In msg nelems` is `in_msg_nelems`.
 NAMES = {
     "process_group_name": "pg_name",
@@ -31,13 +31,10 @@ ORDER = "dependencies of kernels, which Kineto lacks: each waits for what ended 
 # Processors communicate in groups of these, which name what they do in ranges of a program.
 ON_CPU = re.compile(r"(gloo|mpi|ucc):")
 BY_CPU = "{{}} communications of {}, of which Kineto has no size"
+# What moves data between GPUs without a call of a process group.
+BESIDE_NCCL = re.compile("Memcpy PtoP|nvshmem", re.IGNORECASE)
+BY_GPU = "bytes of {} copies between GPUs without NCCL, which compute"
 WITHOUT_KERNEL = "{} communications on the CPU that no kernel of their file executes"
-
-
-def is_kineto(content: bytes) -> bool:
-    """Whether a file begins as a Kineto trace does."""
-    begin = begin_of_object(content)
-    return b'"schemaVersion"' in begin or b'"traceEvents"' in begin
 
 
 def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
@@ -72,6 +69,7 @@ def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
             communications[begin].append((max(end, begin + 1), call))
         else:
             computes.append((begin, end))
+            nodes.left_out[BY_GPU] += bool(BESIDE_NCCL.search(str(event.value.get("name"))))
     missing = sum(
         call.value.get("in_msg_nelems", 0) != 0 and str(call.value.get(LINK)) not in executed
         for call in calls

@@ -99,9 +99,9 @@ UNKNOWN = {
 
 
 def is_plan(text: str) -> bool:
-    """Whether a text begins as an execution plan of MSCCL++."""
-    begin = text[:65536]
-    return begin.lstrip().startswith("{") and '"gpus"' in begin and '"collective"' in begin
+    """Whether a text is an execution plan of MSCCL++, which wrote `colletive` before 0.8."""
+    is_named = '"collective"' in text or '"colletive"' in text
+    return text.lstrip().startswith("{") and '"gpus"' in text and is_named
 
 
 def read_plan(text: str, defaults: Defaults) -> Trace:
@@ -130,8 +130,9 @@ class _Reader:
         if self.gpus[0].has("inputChunks"):
             what = "is a plan of MSCCL++ before 0.8, with other operations"
             plan.refuse(what, "compile it with a later version")
-        least, most = (plan.number(f"{end}_message_size", 0, 2**64, 0) for end in ("min", "max"))
-        if size_bytes < least or (plan.has("max_message_size") and size_bytes > most):
+        least = plan.number("min_message_size", 0, 2**64, 0)
+        most = plan.number("max_message_size", 0, 2**64, 2**64)
+        if not least <= size_bytes <= most:
             plan.refuse(f"is for sizes of {least} to {most} bytes, got {size_bytes}")
         self.parts = self._parts()
         self.algorithm = self._algorithm()

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from model.workload.trace import Trace
-from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
 from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, FlatNodes
 from traffic_gen.traces.formats.chakra_nodes import Source
 from traffic_gen.traces.formats.chakra_trace import Assembly
@@ -37,6 +36,8 @@ ALL_TO_ALL, ALL_TO_ALL_V = "alltoall", "alltoallv"
 SEND, RECEIVES = "send", ("recv", "recvanysource")
 MESSAGES = (SEND, *RECEIVES)
 KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, *MESSAGES}
+# Those whose output has the ranks' inputs, and those whose input has the ranks' outputs.
+GROWING, SHRINKING = ("allgather", "gather"), ("reducescatter", "scatter")
 # Bytes of an element of each `c10::ScalarType`.
 SCALARS = {
     1: "byte char bool qint8 quint8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz "
@@ -50,6 +51,7 @@ BYTES_OF = {name: size for size, names in SCALARS.items() for name in names.spli
 # Names of Chakra for nodes; one of metadata does nothing but wait.
 COMPUTE, JUNCTION, COLLECTIVE = "CompNode", "MetadataNode", "CommCollNode"
 SENDS, RECEIVES_FROM = "CommSendNode", "CommRecvNode"
+OUTPUT = "out_msg_nelems of {} collective operations, which in_msg_nelems contradicts"
 NO_SPLITS = "sizes by peer of {} calls of all_to_allv, which Kineto cuts off: equal ones"
 
 
@@ -89,13 +91,16 @@ class RankNodes:
         dtype = str(item.of("dtype").value).lower()
         if dtype not in BYTES_OF:
             item.refuse(f"unknown dtype {dtype[:40]!r}")
-        size_bytes = item.number("in_msg_nelems", 0, MOST_BYTES) * BYTES_OF[dtype]
+        elements = item.number("in_msg_nelems", 0, MOST_BYTES)
         splits = [item.value.get(f"{end}_split_size") for end in ("in", "out")]
         has_splits = any(one not in (None, "", "[]", []) for one in splits)
         if name == ALL_TO_ALL_V or (name == ALL_TO_ALL and has_splits):
             return self._all_to_all_v(item, after, ranks, BYTES_OF[dtype])
-        size = {"commsize": size_bytes}
+        size = {"commsize": elements * BYTES_OF[dtype]}
         if name in COMM_TYPE_OF:
+            output = elements * len(ranks) if name in GROWING else elements
+            output //= len(ranks) if name in SHRINKING else 1
+            self.left_out[OUTPUT] += output != item.number("out_msg_nelems", 0, MOST_BYTES, output)
             root = name in ROOTED and item.has("rank")
             of = {"commsrc": ranks[item.number("rank", 0, len(ranks) - 1)]} if root else {}
             return self.add(item, after, COLLECTIVE, commtype=name, pgname=group, **size, **of)
@@ -209,10 +214,10 @@ def decoded(text: object) -> object:
         return None
 
 
-def begin_of_object(content: bytes) -> bytes:
-    """Return the first bytes of a file that has an object, and none of any other."""
-    begin = content[:LONGEST_BEGIN].lstrip()
-    return begin if begin.startswith(b"{") else b""
+def is_object_with(keys: Iterable[bytes], content: bytes) -> bool:
+    """Whether a file has an object with all of these keys in it, in any order."""
+    found = (re.search(rb'"(?:%s)"\s*:' % key, content) for key in keys)
+    return re.match(rb"\s*\{", content) is not None and all(found)
 
 
 def trace_of(
