@@ -61,11 +61,12 @@ def node(
     control: Sequence[int] = (),
     micros: int = 0,
     inputs: str = "",
+    name: str = "",
 ) -> bytes:
     """A node behind its length; proto3 writes no zeros."""
     return framed(
         (number(1, id_) if id_ else b"")
-        + content(2, f"node {id_}")
+        + content(2, name or f"node {id_}")
         + (number(3, type_) if type_ else b"")
         + (content(4, b"".join(map(varint, control))) if control else b"")
         + (content(5, b"".join(map(varint, data))) if data else b"")

@@ -44,6 +44,7 @@ from tests.unit.chakra_bytes import (
 from traffic_gen.traces import replay
 from traffic_gen.traces.formats import chakra_json
 from traffic_gen.traces.formats.chakra import is_chakra
+from traffic_gen.traces.formats.chakra_nodes import GROUPS
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.reading import files_of, read_trace, trace_in
 
@@ -200,6 +201,22 @@ def test_the_pytorch_converter_of_mlcommons() -> None:
         "8 control dependencies on nodes that the file does not have",
         "4 communications on the CPU without a type or a peer, but for their time",
     )
+
+
+def test_groups_that_a_compute_node_lists() -> None:
+    """MLCommons' converter of 2024 wrote the node of groups so; JSON is that of its jsonizer."""
+    files, texts = list[bytes](), list[bytes]()
+    for first in (0, 0, 2, 2):
+        listed = str([json.dumps([{"pg_name": "1", "ranks": [first, first + 1]}])])
+        group = node(1, COMPUTE, ON_CPU, micros=3, inputs=listed, name=GROUPS)
+        files.append(b"\x00" + group + collective(2, ALL_REDUCE, 8, attribute("pg_name", "1")))
+        one = {"type": 7, "comm_type": 0, "comm_size": 8, "pg_name": "1"}
+        inputs = {"values": listed}
+        nodes = [{"id": 1, "name": GROUPS, "type": "COMP_NODE", "inputs": inputs}, one]
+        texts.append(json.dumps(nodes).encode())
+    for written in (files, texts):
+        assert groups(read(*written)) == {(0, 1): 1, (2, 3): 1}
+    assert seconds(read(*files)) == [3e-6] * RANKS
 
 
 def test_control_dependencies_hold_nodes_up_unless_they_name_callers() -> None:

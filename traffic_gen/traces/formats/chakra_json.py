@@ -17,6 +17,7 @@ import numpy as np
 from model.workload.trace import Trace
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats.chakra_nodes import (
+    GROUPS,
     METADATA,
     MISSING,
     NUMBERS,
@@ -139,6 +140,7 @@ class FlatNodes:
     def columns(self) -> NodeColumns:
         """Return the columns; raise `Malformed` for a value of another kind."""
         types, numbered = self._numbers("type", 0), list(enumerate(self.nodes))
+        types[[n for n, node in numbered if node.get("name") == GROUPS]] = METADATA
         return NodeColumns(
             id=self._numbers("id", 0),
             type=types,

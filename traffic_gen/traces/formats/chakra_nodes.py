@@ -19,10 +19,12 @@ from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.nodes import Malformed
 
-ID, TYPE, CONTROL, DATA, START, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 6, 7, 8, 10
+ID, LABEL, TYPE, CONTROL, DATA, START, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
 # A field of the schemas before 0.0.4: of every node of 0.0.2 and 0.0.3, and of sizes in 0.0.1.
 OLD_FIELDS = 11
 METADATA = 1
+# Name of PyTorch's node of groups, which MLCommons' converter once wrote as compute.
+GROUPS = "## process_group:init ##"
 VALUES = 1
 NAME, TEXT = 1, 29
 # Lists of integers, and of truth values.
@@ -125,6 +127,8 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
         what = f"node has a field {old.number[0]}, as in schemas before 0.0.4; convert the trace"
         raise protobuf.Damaged(int(begin[old.message[0]]), what)
     type_ = _spread(fields.only(TYPE, protobuf.VARINT), count, 0)
+    names = fields.only(LABEL, protobuf.LENGTH)
+    type_[names.message[protobuf.equals(data, names, GROUPS.encode())]] = METADATA
     micros = fields.only(MICROSECONDS, protobuf.VARINT)
     _require_signed("duration_micros", micros, micros.value < 0)
     attributes = _Attributes(data, fields.only(ATTRIBUTE, protobuf.LENGTH), count)

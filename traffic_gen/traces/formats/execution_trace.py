@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
+from traffic_gen.traces.formats.chakra_nodes import GROUPS
 from traffic_gen.traces.formats.json_items import Item
 from traffic_gen.traces.formats.pytorch import MESSAGES, RankNodes, called, decoded
 
 FORMAT, KEYS = "execution trace of PyTorch", (b"schema", b"nodes")
 OLDEST = (1, 1)
-COMMUNICATION, GROUPS = "record_param_comms", "## process_group:init ##"
+COMMUNICATION = "record_param_comms"
 # The inputs of other calls begin with the tensors; a request, the group and a rank follow.
 WITHOUT_TENSORS = ("wait", "barrier", "init")
 UNKNOWN_WAIT = "requests of {} waits, which no call before them has: they wait for all"
