@@ -26,9 +26,9 @@ METADATA = 1
 # Name of PyTorch's node of groups, which MLCommons' converter once wrote as compute.
 GROUPS = "## process_group:init ##"
 VALUES = 1
-NAME, TEXT = 1, 29
-# Lists of integers, and of truth values.
-LISTS = (8, 10, 12, 14, 28)
+# The lists are of integers, and of truth values.
+NAME, TEXT, LISTS = 1, 29, (8, 10, 12, 14, 28)
+TRUTHS = {0: False, 1: True}
 # Attributes have negative numbers, too.
 MISSING = -(2**63)
 UNSIGNED, ZIGZAG = (11, 13, 21), (15, 17)
@@ -174,7 +174,7 @@ class _Attributes:
         for node, begin, content in _contents(self.data, values):
             try:
                 found[node] = read(content)
-            except protobuf.Damaged:
+            except (protobuf.Damaged, KeyError):
                 raise protobuf.Damaged(begin, f"{name} must be {kind}") from None
         return found
 
@@ -225,12 +225,10 @@ def _text(content: bytes) -> str:
 
 
 def _truths(content: bytes) -> tuple[bool, ...]:
-    """Return a list of truth values, packed or one by one; raise `Damaged` for other content."""
+    """Return truth values, packed or one by one; raise `Damaged` or `KeyError` for others."""
     whole = np.frombuffer(content, np.uint8)
     listed = _waits(whole, protobuf.fields(whole, np.array([0]), np.array([len(content)])), 1)
-    if not np.isin(listed.values, (0, 1)).all():
-        raise protobuf.Damaged(0, "must be truth values")
-    return tuple(map(bool, listed.values.tolist()))
+    return tuple(TRUTHS[value] for value in listed.values.tolist())
 
 
 def _inputs(data: protobuf.Bytes, fields: protobuf.Fields, type_: Ints) -> dict[int, str]:
