@@ -410,6 +410,12 @@ def test_a_wait_is_for_the_calls_of_its_group_with_its_request(
     assert set(trace.left_out) == {"2 operators: execution traces have no times", *said * told}
 
 
+def test_files_of_some_ranks_are_refused_by_the_range_of_their_group() -> None:
+    """Two files of ranks 2 and 3 are not those of ranks 0 and 1."""
+    with pytest.raises(Malformed, match="has ranks up to 3, got 2 files"):
+        executed(call("allreduce", 8, pg_name="9", global_rank_start=2), groups=[])
+
+
 def test_a_process_group_is_defined_once() -> None:
     groups = [{"pg_name": "5", "ranks": ranks} for ranks in ([0], [1])]
     with pytest.raises(Malformed, match="process group '5' is defined twice, with other ranks"):

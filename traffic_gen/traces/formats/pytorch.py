@@ -130,11 +130,10 @@ class RankNodes:
         listed = _integers(item.value.get("ranks"))
         if group not in self.groups:
             count = item.number("pg_size", 1, MOST_RANKS)
-            if not listed and count == self.ranks:
-                listed = list(range(count))
             if not listed:
-                stride = item.number("global_rank_stride", 0, MOST_RANKS)
-                first = item.number("global_rank_start", 0, MOST_RANKS)
+                begin, step = (0, 1) if count == self.ranks else (None, None)
+                stride = item.number("global_rank_stride", 0, MOST_RANKS, step)
+                first = item.number("global_rank_start", 0, MOST_RANKS, begin)
                 listed = [first + stride * number for number in range(count)]
             self.groups[group] = listed
         ranks = self.groups[group]
