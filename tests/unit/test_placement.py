@@ -166,14 +166,22 @@ def test_pairs_of_each_fault_are_probed_however_few_it_breaks() -> None:
 
 
 @KINDS
-def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKind) -> None:
+@pytest.mark.parametrize("left", [1, 0.01])
+def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(
+    kind: FabricKind, left: float
+) -> None:
+    """Also on a link that a fault slows down, which is not drained."""
     placement = job_placement(spec(kind, 3, 3, 3))
+    rate_bps = round(left * placement.topology.link_by_name["d0g0--hb0"].rate_bps)
+    slow = Fault(Component.HB_LINK, FaultMode.DEGRADE, "d0g0--hb0", rate_bps=rate_bps)
     pairs = list(permutations(placement.gpus, 2))
-    interval_s = background_interval_s(placement, pairs)
+    interval_s = background_interval_s(placement, pairs, [slow])
     assert len(pairs) / interval_s <= BACKGROUND_PER_S
+    after = replace(placement, health=health_under(placement.topology, [slow]))
     shares = [
-        count * PROBE_BYTES * 8 / interval_s / hop.link.rate_bps
-        for hop, count in pairs_by_hop(placement, pairs).items()
+        count * PROBE_BYTES * 8 / interval_s / state.health.rate_bps(hop)
+        for state in (placement, after)
+        for hop, count in pairs_by_hop(state, pairs).items()
     ]
     assert max(shares) == pytest.approx(BACKGROUND_SHARE)
 
