@@ -96,31 +96,27 @@ def background_interval_s(
     placement: Placement, pairs: Sequence[Pair], faults: Iterable[Fault] = ()
 ) -> float:
     """Seconds between two probes of a pair, if all pairs together keep to their budget."""
-    by_rate_s = _interval_s(placement, faults, pairs, PROBE_BYTES, BACKGROUND_SHARE)
-    return max(len(pairs) / BACKGROUND_PER_S, by_rate_s)
+    after = replace(placement, health=health_under(placement.topology, faults))
+    by_rate_s = (_interval_s(p, pairs, PROBE_BYTES, BACKGROUND_SHARE) for p in (placement, after))
+    return max(len(pairs) / BACKGROUND_PER_S, *by_rate_s)
 
 
 def affected_interval_s(
     placement: Placement, faults: Iterable[Fault], pairs: Sequence[Pair], size_bytes: int
 ) -> float:
     """Seconds between two probes of an affected pair, of this size on a link."""
-    by_rate_s = _interval_s(placement, faults, pairs, size_bytes, AFFECTED_SHARE)
-    return max(SHORTEST_INTERVAL_S, by_rate_s)
+    after = replace(placement, health=health_under(placement.topology, faults))
+    by_rate_s = (_interval_s(p, pairs, size_bytes, AFFECTED_SHARE) for p in (placement, after))
+    return max(SHORTEST_INTERVAL_S, *by_rate_s)
 
 
 def _interval_s(
-    placement: Placement,
-    faults: Iterable[Fault],
-    pairs: Sequence[Pair],
-    size_bytes: int,
-    share: float,
+    placement: Placement, pairs: Sequence[Pair], size_bytes: int, share: float
 ) -> float:
-    """Seconds between two probes of a pair that take at most a share of each link, slow or not."""
-    after = replace(placement, health=health_under(placement.topology, faults))
+    """Seconds between two probes of a pair that take at most a share of each link."""
     intervals_s = (
-        count * size_bytes * 8 / (share * placed.health.rate_bps(hop))
-        for placed in (placement, after)
-        for hop, count in pairs_by_hop(placed, pairs).items()
+        count * size_bytes * 8 / (share * placement.health.rate_bps(hop))
+        for hop, count in pairs_by_hop(placement, pairs).items()
     )
     return max(intervals_s, default=0.0)
 
