@@ -79,6 +79,11 @@ class Fault:
         """The target and the fault mode."""
         return f"{self.target} {self.mode}"
 
+    def meets(self, later: "Fault") -> bool:
+        """Whether it may last when a later one begins; the times of steps are not known."""
+        steps = {self.at_step, later.at_step} != {None}
+        return steps or self.for_s is None or self.at_s + self.for_s > later.at_s
+
     @property
     def in_words(self) -> str:
         """The component, the fault mode, and the rate that a degraded link keeps."""

@@ -11,7 +11,7 @@ from linux.processes.lifetime import wait_for
 from model.fabric.health import Epoch
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.topology import Topology
-from model.faults import broken_links, nodes, rates_left
+from model.faults import FaultMode, broken_links, nodes, rates_left
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
@@ -121,6 +121,8 @@ def fault_times(
     links = broken_links(topology, fault)
     proxies = nodes(topology, fault)
     own = [e for e in events if e.get("link") in links or e.get("proxy") in proxies]
+    # Another fault may slow the link down, or break it, at the same time.
+    own = [e for e in own if ("rate_bps" in e) is (fault.mode is FaultMode.DEGRADE)]
     detected_ns, response = _response(record, own, links, events)
     usable_ns, back = _return(record, own, links, events)
     return FaultTimes(

@@ -126,7 +126,7 @@ class FaultCase:
 
     def execute(self) -> FaultResult:
         """Run all phases, while all unaffected pairs are probed."""
-        interval_s = background_interval_s(self.home, self.unaffected)
+        interval_s = background_interval_s(self.home, self.unaffected, self.faults)
         place = self.measuring.folder.folder_of(f"{self.case.name}/{DURING}") / "unaffected"
         process_ids = self.fabric.bed.process_ids
         cadence, watch = background(interval_s), self.fabric.bed.watch

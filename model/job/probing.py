@@ -32,7 +32,7 @@ def probed_pairs(
     """Return affected pairs that have another path, and all unaffected pairs, each by all lanes.
 
     Affected are pairs whose paths cross a link that fails with `faults`: those in the placement's
-    health, which has the `lasting` faults, and those to which earlier ones of `faults` lead.
+    health, which has the `lasting` faults, and those to which others of `faults` lead.
 
     At most `most` affected pairs: equally many of each fault that is the last to break some, as far
     as it has so many, evenly spread over these. A pair on links that an optical switch moves, for
@@ -40,15 +40,23 @@ def probed_pairs(
     """
     topology = placement.topology
     moved = _moved(topology, (later or placement).topology)
-    *between, health = (
-        health_under(topology, [*lasting, *faults[:count]]) for count in range(1, len(faults) + 1)
-    )
-    before = [Routing(topology, state) for state in (placement.health, *between)]
+    before: list[list[Routing]] = []
+    for count, fault in enumerate(faults):
+        # Links of an earlier fault that is over may be used again, or be held down.
+        earlier = {tuple(faults[:count]), tuple(one for one in faults[:count] if one.meets(fault))}
+        if fault.for_s is not None:  # the degraded phase begins it again, after those that last
+            earlier.add(tuple(f for n, f in enumerate(faults) if n < count or f.for_s is None))
+        healths = (health_under(topology, [*lasting, *some]) for some in earlier)
+        before.append([Routing(topology, health) for health in healths])
+    health = health_under(topology, [*lasting, *faults])
     after = Routing(topology, health)
     broken = [health.failed & broken_links(topology, fault) for fault in faults]
     affected, unaffected = defaultdict[int, list[Pair]](list), []
     for pair in _pairs(placement):
-        paths = [{hop.link.name for hop in routing.path_if_any(*pair) or ()} for routing in before]
+        paths = [
+            {hop.link.name for routing in some for hop in routing.path_if_any(*pair) or ()}
+            for some in before
+        ]
         links = set().union(*paths)
         if links & health.failed:
             if after.path_if_any(*pair) is not None:
@@ -84,10 +92,13 @@ def _moved(before: Topology, after: Topology) -> frozenset[str]:
     return frozenset(link.name for link in nics if later[link.lower] != link.upper)
 
 
-def background_interval_s(placement: Placement, pairs: Sequence[Pair]) -> float:
+def background_interval_s(
+    placement: Placement, pairs: Sequence[Pair], faults: Iterable[Fault] = ()
+) -> float:
     """Seconds between two probes of a pair, if all pairs together keep to their budget."""
-    by_rate_s = _interval_s(placement, pairs, PROBE_BYTES, BACKGROUND_SHARE)
-    return max(len(pairs) / BACKGROUND_PER_S, by_rate_s)
+    after = replace(placement, health=health_under(placement.topology, faults))
+    by_rate_s = (_interval_s(p, pairs, PROBE_BYTES, BACKGROUND_SHARE) for p in (placement, after))
+    return max(len(pairs) / BACKGROUND_PER_S, *by_rate_s)
 
 
 def affected_interval_s(

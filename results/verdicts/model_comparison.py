@@ -314,7 +314,8 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     if again := measured.executions.retransmits:
         is_tcp = spec.transport is Transport.TCP
         who, what = ("TCP", "segment") if is_tcp else ("RoCE and TCP", "packet")
-        yield Verdict.PASS, f"{who} retransmitted {counted(again, what)}"
+        why = ": a sprayed packet that others overtake counts as lost" if spec.sprays else ""
+        yield Verdict.PASS, f"{who} retransmitted {counted(again, what)}{why}"
     if measured.dropped_packets:
         kind = Verdict.PASS if spec.nic.queue else Verdict.WARN
         yield kind, f"queues dropped {counted(measured.dropped_packets, 'packet')}"

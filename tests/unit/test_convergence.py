@@ -199,6 +199,18 @@ def test_the_return_of_a_slow_link_is_no_response_to_it() -> None:
     assert (times.detected_ms, times.computed_ms) == (1, None)
 
 
+def test_a_link_that_is_slow_and_down_has_the_times_of_each() -> None:
+    down, slow = fault_of(FaultMode.DOWN), fault_of(FaultMode.DEGRADE, 9)
+    events = [
+        event(101, "detected", link=LINK, degraded="rate", rate_bps=9),
+        event(104, "detected", link=LINK, failed="carrier"),
+        event(301, "detected", link=LINK, usable="rate", rate_bps=10),
+        event(400, "detected", link=LINK, usable="carrier"),
+    ]
+    both = [times_of(FaultRecord(one, 100 * 10**6, 300 * 10**6), events) for one in (down, slow)]
+    assert [(times.detected_ms, times.usable_ms) for times in both] == [(4, 100), (1, 1)]
+
+
 def test_what_the_controller_did_not_need_to_answer_has_no_times() -> None:
     kill = Fault(Component.CONTROLLER, FaultMode.KILL, "controller")
     times = times_of(FaultRecord(kill, round(700e6), None), EVENTS)

@@ -165,15 +165,48 @@ def test_pairs_of_each_fault_are_probed_however_few_it_breaks() -> None:
         assert len(set(pairs)) == 4
 
 
+@pytest.mark.parametrize("for_s", [0.2, None])
+def test_a_pair_is_affected_that_a_slow_link_moves_to_one_that_breaks_again(
+    for_s: float | None,
+) -> None:
+    """The degraded phase begins a temporary fault again, when the slow link is drained."""
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
+    down = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g1--rail1", 0.1, for_s=for_s)
+    slow = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d0g0--rail0", 0.5, rate_bps=10**6)
+    _, unaffected = probed_pairs(placement, [down, slow], 9)
+    source, destination = (placement.topology.gpu_by_name[name] for name in ("d0g0", "d1g0"))
+    assert ((source, destination) in unaffected) is (for_s is None)
+
+
+def test_a_pair_is_affected_that_moves_when_an_earlier_fault_is_over() -> None:
+    """The slow link is the only one of a GPU that has lost its HB link, until that is back."""
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 3))
+    cut = Fault(Component.HB_LINK, FaultMode.DOWN, "d0g0--hb0", 0.1, for_s=0.2)
+    slow = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d0g0--rail0", 0.5, rate_bps=10**6)
+    down = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g1--rail1", 0.6)
+    _, unaffected = probed_pairs(placement, [cut, slow, down], 9)
+    routing = Routing(placement.topology, health_under(placement.topology, [slow]))
+    for pair in unaffected:
+        assert down.target not in {hop.link.name for hop in routing.path(*pair)}
+
+
 @KINDS
-def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKind) -> None:
+@pytest.mark.parametrize("left", [1, 0.01])
+def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(
+    kind: FabricKind, left: float
+) -> None:
+    """Also on a link that a fault slows down, which is not drained."""
     placement = job_placement(spec(kind, 3, 3, 3))
+    rate_bps = round(left * placement.topology.link_by_name["d0g0--hb0"].rate_bps)
+    slow = Fault(Component.HB_LINK, FaultMode.DEGRADE, "d0g0--hb0", rate_bps=rate_bps)
     pairs = list(permutations(placement.gpus, 2))
-    interval_s = background_interval_s(placement, pairs)
+    interval_s = background_interval_s(placement, pairs, [slow])
     assert len(pairs) / interval_s <= BACKGROUND_PER_S
+    after = replace(placement, health=health_under(placement.topology, [slow]))
     shares = [
-        count * PROBE_BYTES * 8 / interval_s / hop.link.rate_bps
-        for hop, count in pairs_by_hop(placement, pairs).items()
+        count * PROBE_BYTES * 8 / interval_s / state.health.rate_bps(hop)
+        for state in (placement, after)
+        for hop, count in pairs_by_hop(state, pairs).items()
     ]
     assert max(shares) == pytest.approx(BACKGROUND_SHARE)
 

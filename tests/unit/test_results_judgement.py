@@ -15,7 +15,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, SpineSelection
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import path_class, predict
 from model.workload.generator import Generator
@@ -28,7 +28,7 @@ from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare, with_paper
 from results.verdicts.run import RunResult, agreements, slowdowns
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
-from tests.unit.fabrics import spec, transfer_paths
+from tests.unit.fabrics import by_roce, spec, transfer_paths
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -151,6 +151,19 @@ def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
     assert case.verdict.value == verdict
     assert case.reasons == ("queues dropped 2 packets",) * bool(dropped)
     assert case.notes == ("TCP retransmitted 3 segments",) * bool(retransmits)
+
+
+@pytest.mark.parametrize("selection", SpineSelection)
+def test_of_sprayed_packets_the_note_says_why_they_were_retransmitted(
+    selection: SpineSelection,
+) -> None:
+    topology = by_roce(
+        build_topology(spec(FabricKind.RAIL_OPTIMIZED, 2, 2, spines=2)), 1, selection
+    )
+    measured = Measured(topology, SCHEDULE, CaseExecutions((repeat(retransmits=3),)))
+    prediction = replace(PREDICTION, topology_digest=topology.digest)
+    (note,) = compare("case", measured, prediction, 10.0, LIMITS).notes
+    assert ("overtake" in note) is (selection is SpineSelection.SPRAY)
 
 
 @pytest.mark.parametrize(
