@@ -859,3 +859,20 @@ def test_a_memory_that_is_hardly_too_small_has_three_digits(
     own.write_text(f"{text}recomputation: none\nstrategy: {{{given}}}\n")
     train(own)
     assert "memory 80.2 GB a GPU: too much" in capsys.readouterr().out
+
+
+def test_idle_gpus_that_make_a_job_faster_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch of a power of two on domains of 72: with 64 GPUs of each, or a hint at these."""
+
+    def searched(batch: int, gpus: int = 576) -> dict[str, Any]:
+        given = {"gpus": gpus, "batch": batch, "platform": "gb200-nvl72"}
+        train(Path("llama-3-70b"), **given, search=True, as_json=True)
+        return dict(json.loads(capsys.readouterr().out))
+
+    idle, fewer = searched(512), searched(512, 512)
+    assert idle["iteration_s"] > fewer["iteration_s"]
+    what = f"512 of the 576 GPUs, 64 of each HB domain, would take {fewer['iteration_s']:.4f} s"
+    assert idle["left_out"] == [what]
+    assert searched(576)["left_out"] == fewer["left_out"] == []
+    with pytest.raises(InputError, match="use other GPUs, such as 512, another batch"):
+        train(Path("gpt-146b"), gpus=576, batch=512, platform="gb200-nvl72")
