@@ -1,7 +1,7 @@
 """Training configurations: model, batch, machine and strategy, in files; their iteration."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -247,26 +247,25 @@ def evaluated(
     if evaluation is None:
         used = _in_powers_of_two(job.cluster)
         fits = best(replace(job, cluster=used), wish, freedoms=freedoms) is not None
-        such = f", such as {used.gpus}" if fits else ""
-        hint = f"use other GPUs{such}, another batch, or another strategy"
+        other = f"other GPUs, such as {used.gpus}" if fits else "other GPUs"
+        hint = f"use {other}, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, job, wish), hint))
     return evaluation
 
 
 def faster_with_idle(
     configuration: Configuration, found: Evaluation, *, search: bool = False
-) -> list[str]:
-    """A remark if the job were faster on a power of two of each domain's GPUs, the others idle."""
-    whole, used = found.job.cluster, _in_powers_of_two(found.job.cluster)
-    if found.strategy.in_domain % used.domain_size == 0:
-        return []
-    job = replace(configuration.job, cluster=used)
-    with suppress(InputError):
-        other = evaluated("", configuration, search=search, job=job)
-        if other.iteration_s < found.iteration_s:
-            what = f"{used.gpus} of the {whole.gpus} GPUs, {used.domain_size} of each HB domain"
-            return [f"{what}, would take {other.iteration_s:.4f} s"]
-    return []
+) -> Iterator[str]:
+    """Yield a remark if a power of two of each domain's GPUs, the others idle, were faster."""
+    used = _in_powers_of_two(found.job.cluster)
+    if found.strategy.in_domain % used.domain_size:
+        job = replace(configuration.job, cluster=used)
+        with suppress(InputError):
+            other = evaluated("", configuration, search=search, job=job)
+            if other.iteration_s < found.iteration_s:
+                what = f"{used.gpus} of the {found.job.cluster.gpus} GPUs"
+                each = f"{used.domain_size} of each HB domain"
+                yield f"{what}, {each}, would take {other.iteration_s:.4f} s"
 
 
 def _in_powers_of_two(cluster: Cluster) -> Cluster:

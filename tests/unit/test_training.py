@@ -865,8 +865,8 @@ def test_idle_gpus_that_make_a_job_faster_are_told(capsys: pytest.CaptureFixture
     """A batch of a power of two on domains of 72: with 64 GPUs of each, or a hint at these."""
 
     def searched(batch: int, gpus: int = 576) -> dict[str, Any]:
-        given = {"gpus": gpus, "batch": batch, "platform": "gb200-nvl72"}
-        train(Path("llama-3-70b"), **given, search=True, as_json=True)
+        model, platform = Path("llama-3-70b"), "gb200-nvl72"
+        train(model, gpus, batch, platform=platform, search=True, as_json=True)
         return dict(json.loads(capsys.readouterr().out))
 
     idle, fewer = searched(512), searched(512, 512)
