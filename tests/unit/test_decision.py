@@ -564,7 +564,7 @@ models: [{configuration: deepseek-v3, batch: 15360}, {configuration: deepseek-v3
     assert own["strategy"] == given["strategy"]
     decide(tmp_path / "own.yaml")
     said = capsys.readouterr().out
-    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T4/4 D512/2 E256/8 *\n"
+    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T2/2 P2 D512/4 E256/8 selective *\n"
     given_row = r" deepseek-v3, the file's strategy +P16 D128/8 E64/8 full *\n"
     assert re.search(own_row + given_row, said)
     told = "each network has its own best strategy, so rows differ in more than the network."

@@ -284,6 +284,21 @@ def test_overlap_hides_no_more_than_the_traffic(job: Job) -> None:
     assert hidden.total - hidden.data == pytest.approx(plain.total - plain.data)
 
 
+@given(JOBS, st.sampled_from([1, 2, 3]))
+@settings(max_examples=30, deadline=None)
+def test_faster_products_are_never_slower(job: Job, stage: int) -> None:
+    """Compute hides all-to-alls, or gradients and weights, but not both at once."""
+    model = replace(job.transformer, experts=Experts(every=1, count=16, top_k=8, width=256))
+    hidden = {"overlap": True, "overlap_experts": True, "sharding": stage}
+    job = replace(job, transformer=model, **hidden)
+    gpu = job.cluster.accelerator
+    faster = replace(gpu, fastest_flops=2 * gpu.fastest_flops)
+    other = replace(job, cluster=replace(job.cluster, accelerator=faster))
+    every = strategies(job)
+    before, after = (iteration(one, every).total for one in (job, other))
+    assert (after <= before * (1 + 1e-9)).all()
+
+
 @pytest.mark.parametrize(("stage", "more"), [(1, 3 / 2), (2, 3 / 2), (3, 4 / 3)])
 def test_wide_gradients_are_reduced_by_twice_the_bytes(stage: int, more: float) -> None:
     """Weights are gathered as before: once, or with stage 3 twice for each microbatch."""
