@@ -289,8 +289,7 @@ def test_overlap_hides_no_more_than_the_traffic(job: Job) -> None:
 def test_faster_products_are_never_slower(job: Job, stage: int) -> None:
     """Compute hides all-to-alls, or gradients and weights, but not both at once."""
     model = replace(job.transformer, experts=Experts(every=1, count=16, top_k=8, width=256))
-    hidden = {"overlap": True, "overlap_experts": True, "sharding": stage}
-    job = replace(job, transformer=model, **hidden)
+    job = replace(job, transformer=model, overlap=True, overlap_experts=True, sharding=stage)
     gpu = job.cluster.accelerator
     faster = replace(gpu, fastest_flops=2 * gpu.fastest_flops)
     other = replace(job, cluster=replace(job.cluster, accelerator=faster))
