@@ -13,7 +13,6 @@ from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
 from results.sections.modeled import traffic_sections
 from results.store.runs import DEFAULT_STORE, find_run
-from scenarios.format.training import model_remarks
 from studies.twins.recorded_traffic import recorded_traffic
 
 # Pairs of all-to-alls that fit the memory: one takes about 100 bytes while it is counted.
@@ -54,13 +53,13 @@ def traffic(
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store or DEFAULT_STORE, run), case)
-        size = flows.domain_size
+        size, remarks = flows.domain_size, list[str]()
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
         refuse_idle("needs --run", case=case, store=store)
         changes = train.checked_changes(gpus, batch, domain_size, platform, sequence)
-        name, best = train.evaluation(config, changes, search)
+        name, best, remarks = train.evaluation(config, changes, search)
         pairs = best.job.cluster.gpus * best.strategy.expert
         if pairs > MOST_PAIRS:
             what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
@@ -71,8 +70,7 @@ def traffic(
         from results.figures.paper import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
-    left_out = model_remarks(config) if config else []
-    result = _traffic_object(name, flows, size) | {"left_out": left_out}
+    result = _traffic_object(name, flows, size) | {"left_out": remarks}
     print_result(result, as_json, traffic_sections)
 
 

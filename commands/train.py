@@ -57,8 +57,8 @@ def train(
 ) -> None:
     """Print the modeled time of a configuration with these changes."""
     changes = checked_changes(gpus, batch, domain_size, platform, sequence)
-    name, best = evaluation(config, changes, search, weigh or [], FabricKind(fabric))
-    result = _train_object(name, best) | {"left_out": training.model_remarks(config)}
+    name, best, remarks = evaluation(config, changes, search, weigh or [], FabricKind(fabric))
+    result = _train_object(name, best) | {"left_out": remarks}
     print_result(result, as_json, train_sections)
 
 
@@ -91,8 +91,8 @@ def evaluation(
     search: bool,
     weigh: Iterable[Freedom] = (),
     kind: FabricKind = FabricKind.RAIL_ONLY,
-) -> tuple[str, Evaluation]:
-    """The name of a configuration, and its iteration with changes and further choices."""
+) -> tuple[str, Evaluation, list[str]]:
+    """A configuration's name, its iteration with changes and further choices, and remarks."""
     configuration = training.load_configuration(config, changes)
     if Freedom.OVERLAP_EXPERTS in weigh and configuration.transformer.experts is None:
         what = f"{Freedom.OVERLAP_EXPERTS} needs a model with experts"
@@ -104,7 +104,9 @@ def evaluation(
         raise InputError(Problem("--domain-size", what))
     name, job = configuration_name(config), configuration.job
     job = replace(job, cluster=replace(job.cluster, kind=kind))
-    return name, training.evaluated(name, configuration, search=search, job=job)
+    best = training.evaluated(name, configuration, search=search, job=job)
+    idle = training.faster_with_idle(configuration, best, search=search)
+    return name, best, [*idle, *training.model_remarks(config)]
 
 
 def checked_changes(

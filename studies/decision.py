@@ -30,6 +30,7 @@ from scenarios.format.prices import DEFAULT
 from scenarios.format.training import (
     chosen_object,
     evaluated,
+    faster_with_idle,
     load_configuration,
     model_remarks,
     names,
@@ -191,7 +192,7 @@ class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
     `losses` are those of the function of this name, `left_out` the remarks on a model's own file,
-    and on memory that is too small.
+    on memory that is too small, and on GPUs that are better left idle.
     """
 
     name: str
@@ -267,7 +268,9 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     )
     job = replace(configuration.job, cluster=cluster)
     evaluation = evaluated(model.configuration, configuration, search=model.search, job=job)
-    left_out, limit = model_remarks(path), cluster.accelerator.memory_bytes
+    idle = faster_with_idle(configuration, evaluation, search=model.search)
+    left_out = [*(f"{design.name}: {what}" for what in idle), *model_remarks(path)]
+    limit = cluster.accelerator.memory_bytes
     if evaluation.memory_bytes > limit:
         needs = f"{three_digits(evaluation.memory_bytes / 1e9)} GB a GPU"
         left_out = [*left_out, f"memory {needs}: more than the {limit / 1e9:g} GB that it has"]

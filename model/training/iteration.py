@@ -90,10 +90,15 @@ def _context_s(job: Job, strategy: Strategy) -> Numbers:
 
 
 def _expert_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds of an expert layer's all-to-alls; overlapped, those that no other compute hides."""
+    hidden = layer.layer_s(job, strategy) if job.overlap_experts else 0.0
+    return np.maximum(_all_to_all_s(job, strategy) - hidden, 0)
+
+
+def _all_to_all_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds of an expert layer's all-to-alls: dispatch and combine in each pass.
 
-    In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B). Overlapped,
-    those count that no other microbatch's compute hides.
+    In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B).
     """
     cluster, model = job.cluster, job.transformer
     if model.experts is None:
@@ -104,10 +109,8 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
     within = (x - 1) * pair / cluster.hb
     count = layer.PASS_ALL_TO_ALLS * layer.passes(job)
     if cluster.kind is FabricKind.RAIL_ONLY:
-        seconds = count * (along_rails + y * within)
-    else:
-        seconds = count * np.maximum(cluster.oversubscription * along_rails, within)
-    return np.maximum(seconds - layer.layer_s(job, strategy), 0) if job.overlap_experts else seconds
+        return count * (along_rails + y * within)
+    return count * np.maximum(cluster.oversubscription * along_rails, within)
 
 
 def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
@@ -126,7 +129,7 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
 
     An expert's are exchanged among its copies. ZeRO's stage 2 reduces the gradients of each
     microbatch, stage 3 also gathers the weights for each pass. Overlapped traffic hides behind the
-    stage's pass of a microbatch, but for one layer's.
+    stage's pass of a microbatch, but for one layer's, where it hides no all-to-alls already.
     """
     shared, held = layer.weight_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, shared, strategy.data, strategy.data_inside)
@@ -134,9 +137,11 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     forward, backward = once, (job.gradient_width + job.shares_weights) * once
     gathers = microbatches if job.shares_weights else 1
     if job.overlap:
-        layers = stage_layers(job.transformer.layers, strategy.pipeline)
-        pass_s = layers * layer.forward_s(job, strategy)
-        again_s = layers * layer.again_s(job, strategy)
+        model, layers = job.transformer, stage_layers(job.transformer.layers, strategy.pipeline)
+        taken = np.minimum(_all_to_all_s(job, strategy) / layer.layer_s(job, strategy), 1)
+        free = layers * (1 - job.overlap_experts * model.expert_layers / model.layers * taken)
+        pass_s = free * layer.forward_s(job, strategy)
+        again_s = free * layer.again_s(job, strategy)
         forward = np.maximum(forward - pass_s, forward / layers)
         backward = np.maximum(backward - 2 * pass_s - again_s, backward / layers)
     return gathers * forward + job.reductions(microbatches) * backward

@@ -1,6 +1,7 @@
 """The sections of modeled results: training iterations, networks, decisions, the paper's claims."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from model.sentences import counted
 from results.sections.section import (
@@ -233,7 +234,8 @@ def _model(designs: Sequence[Result], index: int) -> Section:
     ]
     model = designs[0]["models"][index]
     size = f"An iteration has {model['batch']} sequences of {model['sequence']} tokens."
-    remarks = (size, *partly, *model["left_out"])
+    left_out = chain.from_iterable(one["models"][index]["left_out"] for one in designs)
+    remarks = (size, *partly, *dict.fromkeys(left_out))
     return Section(model["configuration"], ("design", *headings), rows, text, remarks)
 
 

@@ -147,7 +147,7 @@ UNKNOWN = re.compile(
     r"attn_mode|layer_group_size|qk_dim_factor|rescale_every|ssm_cfg|thinker_config|"
     r"global_head_dim|hidden_size_per_layer_input|num_hidden_groups|num_kv_shared_layers|"
     r"(num|intermediate)_\w+_per_layer|per_layer_config|total_ut_steps|"
-    r"mamba_d_state|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
+    r"mamba_\w+|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
     r"block_configs|conv_L_cache|parallel_attn_mlp_res|residual_moe|enable_moe_block|"
     r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config|laurel_rank"
 )

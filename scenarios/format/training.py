@@ -1,7 +1,8 @@
 """Training configurations: model, batch, machine and strategy, in files; their iteration."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from model.errors import InputError, Problem
 from model.fabric.job_grid import Shape
 from model.sentences import counted
 from model.training.iteration import Evaluation
-from model.training.job import ACCELERATORS, Job, cluster_of
+from model.training.job import ACCELERATORS, Cluster, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
 from model.training.search import CHOICES, Freedom, best
 from model.training.strategy import ANY, Wish
@@ -244,9 +245,33 @@ def evaluated(
     evaluation = best(job, wish, freedoms=freedoms)
     evaluation = evaluation or (best(job, wish, must_fit=False) if is_whole else None)
     if evaluation is None:
-        hint = "use other GPUs, another batch, or another strategy"
+        used = _in_powers_of_two(job.cluster)
+        fits = best(replace(job, cluster=used), wish, freedoms=freedoms) is not None
+        other = f"other GPUs, such as {used.gpus}" if fits else "other GPUs"
+        hint = f"use {other}, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, job, wish), hint))
     return evaluation
+
+
+def faster_with_idle(
+    configuration: Configuration, found: Evaluation, *, search: bool = False
+) -> Iterator[str]:
+    """Yield a remark if a power of two of each domain's GPUs, the others idle, were faster."""
+    used = _in_powers_of_two(found.job.cluster)
+    if found.strategy.in_domain % used.domain_size:
+        job = replace(configuration.job, cluster=used)
+        with suppress(InputError):
+            other = evaluated("", configuration, search=search, job=job)
+            if other.iteration_s < found.iteration_s:
+                what = f"{used.gpus} of the {found.job.cluster.gpus} GPUs"
+                each = f"{used.domain_size} of each HB domain"
+                yield f"{what}, {each}, would take {other.iteration_s:.4f} s"
+
+
+def _in_powers_of_two(cluster: Cluster) -> Cluster:
+    """The GPUs that whole domains have in use if each uses a power of two of them."""
+    size = 2 ** (cluster.domain_size.bit_length() - 1)
+    return replace(cluster, gpus=cluster.gpus // cluster.domain_size * size, domain_size=size)
 
 
 def chosen_object(evaluation: Evaluation) -> dict[str, Any]:

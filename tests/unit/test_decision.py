@@ -362,6 +362,25 @@ models: [{configuration: gpt-146b, batch: 2048}]
     assert "fill 64 of a domain's 72 GPUs; computed with domains of 64." in said
 
 
+def test_gpus_that_are_better_idle_are_named_for_each_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Domains of 72 with a batch of a power of two, beside a platform's own of eight."""
+    text = """
+gpus: 576
+platform: dgx-h100
+radix: 64
+domain_sizes: [72]
+oversubscription: []
+models: [{configuration: llama-3-70b, batch: 512}]
+"""
+    cluster_of(tmp_path, text)
+    decide(tmp_path / "own.yaml")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rail-only, K = 72: 512 of the 576 GPUs, 64 of each HB domain, would take" in said
+    assert "K = 8: 512 of" not in said
+
+
 def test_gpus_in_use_share_the_nics_that_are_there(tmp_path: Path) -> None:
     """Four of a domain's eight GPUs are in use: with four or eight on a NIC, they share one."""
     text = """
@@ -545,7 +564,7 @@ models: [{configuration: deepseek-v3, batch: 15360}, {configuration: deepseek-v3
     assert own["strategy"] == given["strategy"]
     decide(tmp_path / "own.yaml")
     said = capsys.readouterr().out
-    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T4/4 D512/2 E256/8 *\n"
+    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T2/2 P2 D512/4 E256/8 selective *\n"
     given_row = r" deepseek-v3, the file's strategy +P16 D128/8 E64/8 full *\n"
     assert re.search(own_row + given_row, said)
     told = "each network has its own best strategy, so rows differ in more than the network."

@@ -483,6 +483,7 @@ def test_sizes_that_families_say_by_keys_of_their_own(
     ("changes", "problem"),
     [
         ({"mamba_d_state": 16}, "mamba_d_state: names a part of a model that is not modeled"),
+        ({"mamba_expand": 2}, "mamba_expand: names a part of a model that is not modeled"),
         ({"hidden_act": "xielu"}, "hidden_act: is not known, got 'xielu'"),
         ({"hidden_act": None}, "hidden_act: is required"),
         ({"kv_lora_rank": 512}, "v_head_dim: is required with kv_lora_rank"),

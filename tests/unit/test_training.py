@@ -284,6 +284,20 @@ def test_overlap_hides_no_more_than_the_traffic(job: Job) -> None:
     assert hidden.total - hidden.data == pytest.approx(plain.total - plain.data)
 
 
+@given(JOBS, st.sampled_from([1, 2, 3]))
+@settings(max_examples=30, deadline=None)
+def test_faster_products_are_never_slower(job: Job, stage: int) -> None:
+    """Compute hides all-to-alls, or gradients and weights, but not both at once."""
+    model = replace(job.transformer, experts=Experts(every=1, count=16, top_k=8, width=256))
+    job = replace(job, transformer=model, overlap=True, overlap_experts=True, sharding=stage)
+    gpu = job.cluster.accelerator
+    faster = replace(gpu, fastest_flops=2 * gpu.fastest_flops)
+    other = replace(job, cluster=replace(job.cluster, accelerator=faster))
+    every = strategies(job)
+    before, after = (iteration(one, every).total for one in (job, other))
+    assert (after <= before * (1 + 1e-9)).all()
+
+
 @pytest.mark.parametrize(("stage", "more"), [(1, 3 / 2), (2, 3 / 2), (3, 4 / 3)])
 def test_wide_gradients_are_reduced_by_twice_the_bytes(stage: int, more: float) -> None:
     """Weights are gathered as before: once, or with stage 3 twice for each microbatch."""
@@ -859,3 +873,20 @@ def test_a_memory_that_is_hardly_too_small_has_three_digits(
     own.write_text(f"{text}recomputation: none\nstrategy: {{{given}}}\n")
     train(own)
     assert "memory 80.2 GB a GPU: too much" in capsys.readouterr().out
+
+
+def test_idle_gpus_that_make_a_job_faster_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch of a power of two on domains of 72: with 64 GPUs of each, or a hint at these."""
+
+    def searched(batch: int, gpus: int = 576) -> dict[str, Any]:
+        model, platform = Path("llama-3-70b"), "gb200-nvl72"
+        train(model, gpus, batch, platform=platform, search=True, as_json=True)
+        return dict(json.loads(capsys.readouterr().out))
+
+    idle, fewer = searched(512), searched(512, 512)
+    assert idle["iteration_s"] > fewer["iteration_s"]
+    what = f"512 of the 576 GPUs, 64 of each HB domain, would take {fewer['iteration_s']:.4f} s"
+    assert idle["left_out"] == [what]
+    assert searched(576)["left_out"] == fewer["left_out"] == []
+    with pytest.raises(InputError, match="use other GPUs, such as 512, another batch"):
+        train(Path("gpt-146b"), gpus=576, batch=512, platform="gb200-nvl72")

@@ -360,14 +360,17 @@ def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
         assert a_gpu == pytest.approx(must, rel=1e-3), dimension
 
 
+@pytest.mark.parametrize("microbatches", [1, 3])
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_overlapped_gradients_and_weights_hide_behind_passes(stage: int) -> None:
-    """Where passes take long, one block's of eight are exposed: the first's, or the last's."""
-    whole = replace(job(), sharding=stage), Strategy(1, 1, 16, 1, 1, 1, 1, 4)
+def test_overlapped_gradients_and_weights_hide_behind_passes(stage: int, microbatches: int) -> None:
+    """Where passes take long, one block's of eight are exposed: the first's, or the last's.
+
+    With ZeRO's stages 2 and 3 in each microbatch, as `train` counts them.
+    """
+    whole = replace(job(batch=16 * microbatches), sharding=stage), Strategy(1, 1, 16, 1, 1, 1, 1, 4)
+    wanted = Wanted(layers=4, microbatches=microbatches)
     plain, hidden = (
-        replace(
-            reduced(replace(whole[0], overlap=on), whole[1], 4, 4, Wanted(layers=4)), logits_s=0.0
-        )
+        replace(reduced(replace(whole[0], overlap=on), whole[1], 4, 4, wanted), logits_s=0.0)
         for on in (False, True)
     )
     assert plain.size_bytes == hidden.size_bytes

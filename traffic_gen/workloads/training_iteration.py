@@ -4,7 +4,8 @@ A rank does its steps in the order of `stage_order`. Collectives of ranks that s
 sequence or experts are between two steps of compute; a transfer to another stage goes on while its
 sender computes. Gradients are summed after the last backward pass, or with ZeRO's stage 2 after
 each one; weights are gathered after the optimizer's step, or with stage 3 before each pass. With
-overlap, those of a block (attention, or feed-forward) are summed from its backward pass on, and
+overlap, those of a block (attention, or feed-forward) are summed from its backward pass on, which
+with stages 2 and 3 ends behind them (as in DeepSpeed, and by default in PyTorch's FSDP2), and
 gathered from the end of the pass before, while the rank computes.
 """
 
@@ -113,7 +114,7 @@ class _Build:
         self.sent: dict[tuple[int, int], Ints] = {}
         # Transfers that a pass begins with: by direction, microbatch and position.
         self.handed: dict[tuple[bool, int, int], Ints] = {}
-        # Of collectives beside the passes: those that the optimizer waits for.
+        # Of collectives beside the passes: those that are waited for.
         self.reduced: list[Arrivals] = []
 
     # The passes of all microbatches
@@ -154,6 +155,8 @@ class _Build:
             self.layer(stage, one, weights)
         if self.reduces(one) and not self.iteration.overlap:
             self.exchange(stage, Collective.REDUCE_SCATTER, self.chunk)
+        if self.iteration.shares_gradients:
+            self.wait_for_gradients()
         if position == self.last and one.forward:
             self.compute(last_ranks, 1 / 3 * logits_s)
         following = position + (1 if one.forward else -1)
@@ -253,8 +256,7 @@ class _Build:
     def optimizer(self) -> None:
         """Sum the gradients that are not yet, step the optimizer, gather the weights."""
         iteration, stages = self.iteration, range(len(self.stages))
-        for arrivals in self.reduced:
-            self.steps.extend(*arrivals)
+        self.wait_for_gradients()
         if not (iteration.overlap or iteration.shares_gradients):
             for stage in stages:
                 self.exchange(stage, self.reduction)
@@ -262,6 +264,11 @@ class _Build:
         if self.zero and not (iteration.overlap or iteration.shares_weights):
             for stage in stages:
                 self.exchange(stage, Collective.ALL_GATHER, iteration.weights_part)
+
+    def wait_for_gradients(self) -> None:
+        """Wait for the gradients that are being summed beside the passes."""
+        while self.reduced:
+            self.steps.extend(*self.reduced.pop())
 
     @property
     def reduction(self) -> Collective:
