@@ -55,6 +55,11 @@ class Pattern:
         return len(self.source)
 
 
+_ONE, _NONE = Rows.of([[0]]), Rows.of([[]])
+# A node that is one step, whose ends and size are its own.
+SINGLE = Pattern(*np.zeros((3, 1), np.int64), np.array([NONE]), _NONE, _ONE, _ONE, _ONE, _NONE)
+
+
 @lru_cache(maxsize=64)
 def pattern(collective: Collective, grid: Shape, size_bytes: int, gpu_of: Ends) -> Pattern:
     """Return the pattern of an operation on a grid of places, of which some may share a GPU.
