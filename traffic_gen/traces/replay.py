@@ -224,9 +224,9 @@ class _Emission:
     def _place(self, operation: Operation) -> tuple[list[int], Pattern]:
         """Return the ranks of an operation by their places, and its pattern."""
         ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.grid)
-        _, same = np.unique(self.replay.gpu_of[ranks], return_inverse=True)
-        are_apart = len(set(same.tolist())) == len(ranks)
-        shared = tuple(range(len(ranks)) if are_apart else same.tolist())
+        number = dict[int, int]()  # of each GPU, by its first place
+        gpus = self.replay.gpu_of[ranks].tolist()
+        shared = tuple(number.setdefault(gpu, len(number)) for gpu in gpus)
         size_bytes = max(1, round(operation.size_bytes / self.size_scale))
         return ranks, pattern(operation.collective, grid, size_bytes, shared)
 
