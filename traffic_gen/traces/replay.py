@@ -198,9 +198,9 @@ class _Emission:
         self.sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale)).astype(np.int64)
         self.compute_ns = compute_ns.astype(np.int64)
         self.sends = (trace.kind == Action.SEND) & (self.gpu != self.peer_gpu)
+        # Nodes that are one step; all others with steps are of operations.
         self.single = np.flatnonzero(self.sends | (self.compute_ns > 0))
-        self.operations = list(self._operations())
-        self.copies = [_Copies(SINGLE, self.single[:, None]), *self.operations]
+        self.copies = [_Copies(SINGLE, self.single[:, None]), *self._operations()]
         self.order = np.array(trace.order, np.int64)
         self.first, self.count = self._numbered()
         self.entries = self._own([copies.pattern.entries for copies in self.copies])
@@ -287,21 +287,17 @@ class _Emission:
     def transfers(self) -> Transfers:
         """Return all transfers that were emitted."""
         source, destination, size_bytes, compute_ns, ready = np.zeros((5, self.count), np.int64)
-        ready[:] = NONE
-        single, steps = self.single, self.first[self.single]
         processor, turn = self._turns()
-        sends = self.sends[single]
-        source[steps] = self.gpu[single]
-        destination[steps] = np.where(sends, self.peer_gpu[single], self.gpu[single])
-        size_bytes[steps] = np.where(sends, self.sizes[single], 0)
-        compute_ns[steps] = np.where(sends, 0, self.compute_ns[single])
-        for copies in self.operations:
+        for copies in self.copies:
             one, firsts = copies.pattern, self.first[copies.nodes[:, :1]]
             rows = firsts + np.arange(len(one))
             gpus = self.gpu[copies.nodes]
             source[rows], destination[rows] = gpus[:, one.source], gpus[:, one.destination]
             size_bytes[rows] = one.size_bytes
             ready[rows] = np.where(one.ready == NONE, NONE, firsts + one.ready)
+        steps = self.first[self.sends]
+        destination[steps], size_bytes[steps] = self.peer_gpu[self.sends], self.sizes[self.sends]
+        compute_ns[self.first[self.single]] = self.compute_ns[self.single]
         return Transfers(
             source=source,
             destination=destination,
