@@ -13,7 +13,7 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.columns import NONE, Rows, Transfer
+from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # Numbers of transfers that a GPU has sent or received.
@@ -66,7 +66,8 @@ def pattern(collective: Collective, grid: Shape, size_bytes: int, gpu_of: Ends) 
 
     In what is waited for, `-1 - place` stands for the dependencies of the node at a place.
     """
-    transfers = expansion(collective, grid, size_bytes)
+    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
+    transfers = whole.steps().transfers.objects
     steps, after = list[tuple[int, int, int, int]](), list[Ends]()
     # Of each transfer, whether it is between GPUs, and its end as both see it: one within a GPU
     # ends with its dependencies.
@@ -114,13 +115,6 @@ def union(parts: Sequence[Ends]) -> Ends:
     if not filled:
         return ()
     return filled[0] if len(filled) == 1 else tuple(sorted(set().union(*filled)))
-
-
-@lru_cache(maxsize=32)
-def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
-    """Return the proved transfers of a collective operation between places of a grid."""
-    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
-    return whole.steps().transfers.objects
 
 
 def arranged(ranks: Sequence[int], gpu_of: Ints, job: JobGrid) -> tuple[list[int], Shape]:
