@@ -55,9 +55,9 @@ class Pattern:
         return len(self.source)
 
 
-_ONE, _NONE = Rows.of([[0]]), Rows.of([[]])
-# A node that is one step, whose ends and size are its own.
-SINGLE = Pattern(*np.zeros((3, 1), np.int64), np.array([NONE]), _NONE, _ONE, _ONE, _ONE, _NONE)
+_ZERO, _OWN, _EMPTY = np.zeros(1, np.int64), Rows.of([[0]]), Rows.of([[]])
+# A node that is one step: it says itself where the step ends, and of which size it is.
+SINGLE = Pattern(_ZERO, _ZERO, _ZERO, _ZERO + NONE, _EMPTY, _OWN, _OWN, _OWN, _EMPTY)
 
 
 @lru_cache(maxsize=64)
