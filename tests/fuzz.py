@@ -158,7 +158,7 @@ def workload(draw: st.DrawFn) -> str:
         "generator": ("agent", "iperf3", "scapy"),
         "communicator": ("rails", "domains", "strided-2", "rail0", "[d0g0]"),
         "matrix": MATRICES if collective is Collective.ALL_TO_ALL else (),
-        "slices": SLICES if algorithm.is_pipelined else (),
+        "slices": SLICES if algorithm.slices > 1 else (),
     }
     for key, values in others.items():
         entry[key] = draw(st.sampled_from(("", *values)))

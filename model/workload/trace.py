@@ -5,7 +5,7 @@ ended. The steps of a schedule are a trace, too (`trace_of`). That transfers rep
 proved (`Deliveries`).
 """
 
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -192,21 +192,17 @@ def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
 
 def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
     """Raise `Contradiction` for the first send that no receive takes, or receive without a send."""
-    balance: dict[tuple[int, int, int], deque[int]] = {}
-    ends = np.isin(kind, (Action.SEND, Action.RECEIVE))
-    for node in np.flatnonzero(ends).tolist():
-        there, here, mark = int(peer[node]), int(rank[node]), int(tag[node])
-        is_send = kind[node] == Action.SEND
-        open_ = balance.setdefault((here, there, mark) if is_send else (there, here, mark), deque())
-        if open_ and kind[open_[0]] != kind[node]:
-            open_.popleft()
-        else:
-            open_.append(node)
-    node = min(left for open_ in balance.values() for left in open_)
-    there, here = int(peer[node]), int(rank[node])
-    if kind[node] == Action.SEND:
-        raise Contradiction(node, f"send of rank {here} to rank {there} has no receive")
-    raise Contradiction(node, f"receive of rank {here} from rank {there} has no send")
+    nodes = np.flatnonzero(np.isin(kind, (Action.SEND, Action.RECEIVE)))
+    columns = [column[nodes].tolist() for column in (kind == Action.SEND, rank, peer, tag)]
+    ends, seen = Counter(zip(*columns, strict=True)), Counter[tuple[bool, int, int, int]]()
+    for node, *end in zip(nodes.tolist(), *columns, strict=True):
+        is_send, here, there, mark = end
+        seen[is_send, here, there, mark] += 1
+        if seen[is_send, here, there, mark] > ends[not is_send, there, here, mark]:
+            what = "send of rank {} to rank {} has no receive"
+            if not is_send:
+                what = "receive of rank {} from rank {} has no send"
+            raise Contradiction(node, what.format(here, there))
 
 
 def trace_of(transfers: Transfers, ranks: int) -> Trace:

@@ -13,7 +13,7 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.columns import NONE, Rows, Transfer
+from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # Numbers of transfers that a GPU has sent or received.
@@ -55,13 +55,19 @@ class Pattern:
         return len(self.source)
 
 
+_ZERO, _OWN, _EMPTY = np.zeros(1, np.int64), Rows.of([[0]]), Rows.of([[]])
+# A node that is one step: it says itself where the step ends, and of which size it is.
+SINGLE = Pattern(_ZERO, _ZERO, _ZERO, _ZERO + NONE, _EMPTY, _OWN, _OWN, _OWN, _EMPTY)
+
+
 @lru_cache(maxsize=64)
 def pattern(collective: Collective, grid: Shape, size_bytes: int, gpu_of: Ends) -> Pattern:
     """Return the pattern of an operation on a grid of places, of which some may share a GPU.
 
     In what is waited for, `-1 - place` stands for the dependencies of the node at a place.
     """
-    transfers = expansion(collective, grid, size_bytes)
+    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
+    transfers = whole.steps().transfers.objects
     steps, after = list[tuple[int, int, int, int]](), list[Ends]()
     # Of each transfer, whether it is between GPUs, and its end as both see it: one within a GPU
     # ends with its dependencies.
@@ -109,13 +115,6 @@ def union(parts: Sequence[Ends]) -> Ends:
     if not filled:
         return ()
     return filled[0] if len(filled) == 1 else tuple(sorted(set().union(*filled)))
-
-
-@lru_cache(maxsize=32)
-def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
-    """Return the proved transfers of a collective operation between places of a grid."""
-    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
-    return whole.steps().transfers.objects
 
 
 def arranged(ranks: Sequence[int], gpu_of: Ints, job: JobGrid) -> tuple[list[int], Shape]:

@@ -8,7 +8,7 @@ Between ranks on one GPU, data are handed over without a transfer.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from model.workload.trace import MOST_STEPS, MOST_WAITS, Action, Deliveries, Ope
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.traces.operations import Pattern, arranged, pattern, union
+from traffic_gen.traces.operations import SINGLE, Pattern, arranged, pattern, union
 from traffic_gen.workloads.task import Task
 
 # A step of compute takes at most a day of emulated time.
@@ -174,7 +174,7 @@ def _place(gpus: Ints, grid: JobGrid, is_all: bool) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """All operations of one pattern: `nodes` has a row for each, with the node at each place."""
+    """All copies of one pattern: `nodes` has a row for each, with the node at each place."""
 
     pattern: Pattern
     nodes: Ints
@@ -198,24 +198,22 @@ class _Emission:
         self.sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale)).astype(np.int64)
         self.compute_ns = compute_ns.astype(np.int64)
         self.sends = (trace.kind == Action.SEND) & (self.gpu != self.peer_gpu)
-        # Nodes that are one step; all others with steps are of the copies of a pattern.
+        # Nodes that are one step; all others with steps are of operations.
         self.single = np.flatnonzero(self.sends | (self.compute_ns > 0))
-        self.copies = list(self._copies())
+        self.copies = [_Copies(SINGLE, self.single[:, None]), *self._operations()]
         self.order = np.array(trace.order, np.int64)
         self.first, self.count = self._numbered()
         self.entries = self._own([copies.pattern.entries for copies in self.copies])
         self.waits, self.ends = self._followed()
 
-    def _copies(self) -> Iterator[_Copies]:
+    def _operations(self) -> Iterator[_Copies]:
         """Yield the operations between several ranks, by pattern."""
-        trace, equal = self.trace, defaultdict[Operation, list[int]](list)
-        for number, operation in enumerate(trace.operations):
-            equal[operation].append(number)
+        trace, place = self.trace, cache(self._place)
         found = defaultdict[Pattern, list[tuple[int, list[int]]]](list)
-        for operation, numbers in equal.items():
+        for number, operation in enumerate(trace.operations):
             if len(operation.ranks) > 1:
-                placed, one = self._place(operation)
-                found[one] += [(number, placed) for number in numbers]
+                placed, one = place(operation)
+                found[one].append((number, placed))
         keys = trace.operation * trace.ranks + trace.rank
         nodes = np.argsort(keys)
         keys = keys[nodes]
@@ -226,16 +224,15 @@ class _Emission:
     def _place(self, operation: Operation) -> tuple[list[int], Pattern]:
         """Return the ranks of an operation by their places, and its pattern."""
         ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.grid)
-        _, same = np.unique(self.replay.gpu_of[ranks], return_inverse=True)
-        are_apart = len(set(same.tolist())) == len(ranks)
-        shared = tuple(range(len(ranks)) if are_apart else same.tolist())
+        number = dict[int, int]()  # of each GPU, by its first place
+        gpus = self.replay.gpu_of[ranks].tolist()
+        shared = tuple(number.setdefault(gpu, len(number)) for gpu in gpus)
         size_bytes = max(1, round(operation.size_bytes / self.size_scale))
         return ranks, pattern(operation.collective, grid, size_bytes, shared)
 
     def _numbered(self) -> tuple[Ints, int]:
         """Return the first step of each node, or of its operation, and the number of all steps."""
         steps, first = np.zeros((2, len(self.trace)), np.int64)
-        steps[self.single] = 1
         for copies in self.copies:
             steps[copies.nodes[:, 0]] = len(copies.pattern)
         starts = starts_of(steps[self.order])
@@ -246,8 +243,8 @@ class _Emission:
         return first, int(starts[-1])
 
     def _own(self, of_places: Sequence[Rows]) -> Rows:
-        """Return steps of each node: its single one, or those of its place in an operation."""
-        nodes, steps = [self.single], [self.first[self.single]]
+        """Return those steps of each node that its place in a pattern has."""
+        nodes, steps = list[Ints](), list[Ints]()
         for copies, rows in zip(self.copies, of_places, strict=True):
             chosen = copies.nodes[:, rows.row]
             nodes.append(chosen.ravel())
@@ -260,8 +257,8 @@ class _Emission:
         before = Rows.grouped(earlier, later, len(self.trace))
         # The nodes with no steps, not even of an operation: they end with what they wait for.
         stepless = np.ones(len(self.trace), bool)
-        for nodes in (self.single, *(copies.nodes for copies in self.copies)):
-            stepless[nodes] = False
+        for copies in self.copies:
+            stepless[copies.nodes] = False
         after, awaited = list(before.lists()), list(self._passed(before).lists())
         waits: list[tuple[int, ...]] = [()] * len(after)
         ends = list(self._own([copies.pattern.ends for copies in self.copies]).lists())
@@ -279,7 +276,7 @@ class _Emission:
 
     def _passed(self, before: Rows) -> Rows:
         """Return the nodes before others of its operation whose ends each node's end includes."""
-        nodes, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        nodes, others = list[Ints](), list[Ints]()
         for copies in self.copies:
             awaited = copies.pattern.awaited
             nodes.append(copies.nodes[:, awaited.row].ravel())
@@ -290,20 +287,17 @@ class _Emission:
     def transfers(self) -> Transfers:
         """Return all transfers that were emitted."""
         source, destination, size_bytes, compute_ns, ready = np.zeros((5, self.count), np.int64)
-        ready[:] = NONE
-        single, steps = self.single, self.first[self.single]
         processor, turn = self._turns()
-        sends = self.sends[single]
-        source[steps] = self.gpu[single]
-        destination[steps] = np.where(sends, self.peer_gpu[single], self.gpu[single])
-        size_bytes[steps] = np.where(sends, self.sizes[single], 0)
-        compute_ns[steps] = np.where(sends, 0, self.compute_ns[single])
         for copies in self.copies:
-            one, firsts, rows = copies.pattern, *self._rows(copies)
+            one, firsts = copies.pattern, self.first[copies.nodes[:, :1]]
+            rows = firsts + np.arange(len(one))
             gpus = self.gpu[copies.nodes]
             source[rows], destination[rows] = gpus[:, one.source], gpus[:, one.destination]
             size_bytes[rows] = one.size_bytes
             ready[rows] = np.where(one.ready == NONE, NONE, firsts + one.ready)
+        steps = self.first[self.sends]
+        destination[steps], size_bytes[steps] = self.peer_gpu[self.sends], self.sizes[self.sends]
+        compute_ns[self.first[self.single]] = self.compute_ns[self.single]
         return Transfers(
             source=source,
             destination=destination,
@@ -329,36 +323,16 @@ class _Emission:
                 turn[self.first[nodes]] = self.trace.turn[nodes]
         return processor, turn
 
-    def _rows(self, copies: _Copies) -> tuple[Ints, Ints]:
-        """Return the first step of each operation of a pattern, and all of their steps."""
-        firsts = self.first[copies.nodes[:, :1]]
-        return firsts, firsts + np.arange(len(copies.pattern))
-
-    def _outer(self) -> Rows:
-        """Return what each step waits for because its node does: earlier ones, in order."""
-        steps, nodes = [self.first[self.single]], [self.single]
+    def _after(self) -> Rows:
+        """Return what each step waits for: because its node does, and within its operation."""
+        steps, nodes, inner = list[Ints](), list[Ints](), list[Ints]()
         for copies in self.copies:
-            begins = copies.pattern.begins
-            chosen = copies.nodes[:, begins.values]
+            begins, after = copies.pattern.begins, copies.pattern.after
+            chosen, firsts = copies.nodes[:, begins.values], self.first[copies.nodes[:, :1]]
             steps.append((self.first[chosen] + begins.row).ravel())
             nodes.append(chosen.ravel())
+            inner.append(((firsts + after.row) * self.count + firsts + after.values).ravel())
         waits = self.waits.picked(np.concatenate(nodes))
-        pairs = distinct(np.concatenate(steps)[waits.row] * self.count + waits.values)
-        later, earlier = np.divmod(pairs, max(1, self.count))
+        outer = np.concatenate(steps)[waits.row] * self.count + waits.values
+        later, earlier = np.divmod(distinct(np.concatenate([outer, *inner])), max(1, self.count))
         return Rows(earlier, starts_of(np.bincount(later, minlength=self.count)))
-
-    def _after(self) -> Rows:
-        """Return the dependencies of all steps: earlier ones, then those within an operation."""
-        outer = self._outer()
-        lengths = outer.lengths
-        for copies in self.copies:
-            lengths[self._rows(copies)[1]] += copies.pattern.after.lengths
-        starts = starts_of(lengths)
-        values = np.empty(starts[-1], np.int64)
-        values[np.arange(len(outer.values)) + (starts - outer.starts)[outer.row]] = outer.values
-        inner = starts[:-1] + outer.lengths
-        for copies in self.copies:
-            after, firsts = copies.pattern.after, self._rows(copies)[0]
-            within = np.arange(len(after.values)) - after.starts[after.row]
-            values[inner[firsts + after.row] + within] = firsts + after.values
-        return Rows(values, starts)

@@ -106,7 +106,7 @@ class CollectiveWork(Work):
             raise Refused(f"needs {Collective.ALL_TO_ALL}, got {self.collective}", key="matrix")
         if "matrix_seed" in self.model_fields_set and not isinstance(self.matrix, Preset):
             raise Refused(f"needs a preset as matrix: {', '.join(Preset)}", key="matrix_seed")
-        if self.slices is not None and not self._how.is_pipelined:
+        if self.slices is not None and self._how.slices == 1:
             raise Refused(f"needs a pipelined algorithm, got {self.algorithm!r}", key="slices")
         if self.peers is not None and not self._how.takes_peers:
             raise Refused(f"needs the algorithm 'direct', got {self.algorithm!r}", key="peers")

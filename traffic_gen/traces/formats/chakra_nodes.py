@@ -1,8 +1,7 @@
 """The nodes of Chakra execution traces as columns, from their bytes.
 
 Read are ids, types, dependencies and durations, the attributes of communication and compute, and
-the inputs of metadata nodes; other attributes are counted. The schema is that of Chakra 0.0.4 and
-1.0, which are the same.
+the inputs of metadata nodes; other attributes are counted.
 """
 
 from collections import Counter

@@ -200,8 +200,8 @@ class Assembly:
         flops = computes & self.timed & (columns.num_ops > 0)
         twice = (columns.duration_micros > 0) & (columns.runtime > 0)
         twice &= columns.duration_micros != columns.runtime
-        communicates = self.sends | self.receives | collectives
-        resized = communicates & (columns.comm_size >= 0) & (columns.tensor_size > 0)
+        messages = self.sends | self.receives
+        resized = (messages | collectives) & (columns.comm_size >= 0) & (columns.tensor_size > 0)
         resized &= columns.comm_type != BARRIER
         resized &= columns.tensor_size != columns.comm_size
         in_group = columns.comm_group != MISSING
@@ -223,11 +223,7 @@ class Assembly:
             ("num_ops of {}, which have a duration", "node", flops),
             ("runtime of {}, whose duration_micros differs", "node", twice),
             ("tensor_size of {}, whose comm_size differs", "communication", resized),
-            (
-                "groups of {}, whose peers are ranks",
-                "message",
-                in_group & (self.sends | self.receives),
-            ),
+            ("groups of {}, whose peers are ranks", "message", in_group & messages),
             ("tags of {}, in the order of their group", "collective operation", tagged),
             ("comm_dst of {}", "collective operation", collectives & (columns.comm_dst >= 0)),
         )

@@ -67,8 +67,7 @@ KNOWN = {
     "step": "s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep",
 }
 LEVELS = tuple(KNOWN)
-# Bytes that each protocol sends for a byte of data: LL has flags of 4 bytes with 4, LL128 8 with
-# 120 (src/include/device.h of NCCL).
+# Bytes that each protocol sends for a byte of data.
 PROTOCOLS = {"Simple": Fraction(1), "LL": Fraction(2), "LL128": Fraction(128, 120)}
 Attributes = dict[str, str]
 Key = tuple[int, int, int]

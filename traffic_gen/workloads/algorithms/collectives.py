@@ -38,11 +38,11 @@ def send_recv_chain(build: Builder) -> None:
 class Algorithm:
     """An algorithm of a collective: the function that builds its transfers, and its closed form.
 
-    A pipelined algorithm sends its chunks in slices; `slices` is their number unless a workload
-    says otherwise. `shards` is the number of chunks that the data of a rank are cut into:
-    by default, one for each rank. `takes_peers` says whether the number of partners at once is a
-    parameter. The function raises `ScheduleError` for a grid of GPUs that it
-    cannot serve, before it sends.
+    A pipelined algorithm sends its chunks in slices; `slices` is their number, more than 1, unless
+    a workload says otherwise. `shards` is the number of chunks that the data of a rank are cut
+    into: by default, one for each rank. `takes_peers` says whether the number of partners at once
+    is a parameter. The function raises `ScheduleError` for a grid of GPUs that it cannot serve,
+    before it sends.
     """
 
     build: Callable[[Builder], object]
@@ -55,11 +55,6 @@ class Algorithm:
     def is_modeled(self) -> bool:
         """Whether it has a closed form alone, and no transfers."""
         return self.build is no_transfers
-
-    @property
-    def is_pipelined(self) -> bool:
-        """Whether the number of slices is a parameter."""
-        return self.slices > 1
 
 
 def no_transfers(_build: Builder) -> None:
