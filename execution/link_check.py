@@ -87,14 +87,10 @@ def _named(fabric: str, calibration: DirectionCalibration) -> str:
 
 def calibration_object(name: str, measured: Iterable[DirectionCalibration]) -> dict[str, Any]:
     """Return the JSON object of a fabric, named by its kind, or by the only case that it is for."""
-    links = [
-        {
-            **_trial(link.counted),
-            "outcome": link.outcome,
-            "trials": [_trial(trial) for trial in link.trials],
-        }
-        for link in measured
-    ]
+    links = list[dict[str, Any]]()
+    for link in measured:
+        trials = [_trial(trial) for trial in link.trials]
+        links.append({**_trial(link.counted), "outcome": link.outcome, "trials": trials})
     files = folder_name(name)
     case = {} if files == name else {"case": name}
     return {"fabric": files, **case, "links": links}

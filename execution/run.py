@@ -103,11 +103,11 @@ class Run:
                 if self.measuring.scenario.check_paths:
                     self._check_paths(fabric)
                 fabric.bed.links.impair()
-                listener.up(fabric)
+                listener.show(fabric)
                 with captured(fabric, self.capture, folder.path / f"capture-{files}"):
                     yield fabric
             finally:
-                listener.down()
+                listener.show(None)
                 journal, log = fabric.bed.controller.journal, fabric.bed.open_vswitch.log
                 folder.keep(f"controller-{files}.jsonl", journal.read_text())
                 folder.keep(f"open-vswitch-{files}.log", log.read_text())

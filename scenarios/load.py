@@ -33,7 +33,6 @@ from scenarios.format.document import (
     read,
 )
 from scenarios.format.files import matrix_text
-from scenarios.format.issues import Issue
 from scenarios.format.keys import SCENARIO, ScenarioFile
 from scenarios.format.networks.files import KIND
 from scenarios.format.other_files import other_kind
@@ -85,9 +84,8 @@ def _loaded(
     name = file.name or by_path or "scenario"
     text = _standalone_text(document, file, name)
     # Of a scenario on paper, no run folder has the text.
-    if not on_paper and (much := out_of_bounds(text, document.values)):
-        what = f"exceeds its bounds together with overrides and other files: {much}"
-        document.refuse([Issue((), what)])
+    if not on_paper:
+        document.refuse(out_of_bounds(text, document.values))
     scenario = resolve(document, file, name, text, machine, on_paper)
     if document.problems:
         raise InputError(*document.problems)

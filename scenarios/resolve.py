@@ -101,17 +101,14 @@ def resolve(
         machine_seed=file.machine_seed,
         chosen={key: value for key, value in chosen.items() if value.why},
         places=_places(document, file),
-        left_out=(
-            *of_network,
-            *idle_fabric_keys(file.fabric),
-            *idle_fault_keys(file),
-            *_idle_keys(file),
-        ),
+        left_out=(*of_network, *_idle_keys(file)),
     )
 
 
 def _idle_keys(file: ScenarioFile) -> Iterator[str]:
-    """Yield the keys of workloads, and of the verdict on their times, that change nothing."""
+    """Yield the keys that change nothing."""
+    yield from idle_fabric_keys(file.fabric)
+    yield from idle_fault_keys(file)
     for number, workload in enumerate(file.workloads):
         yield from (f"workloads.{number}.{what}" for what in workload.idle_keys())
     generators = {one.generator for one in file.workloads}
@@ -206,7 +203,7 @@ def _case_issues(
     too_large: list[Issue] = []
     for case in cases:
         place = "workloads", case.workload
-        too_large += _size_issues(place, case.name, case.task, case.size_scale)
+        too_large += _size_issues(place, case.name, case.task.largest_bytes, case.size_scale)
     too_large = too_large or list(_checked_issues(file, cases))
     yield from too_large or _generator_load_issues(specs, cases)
     if not file.allow_overload:
@@ -255,7 +252,7 @@ def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
     for place, workload in _placed_workloads(file):
         scale = _given_scale(file, workload)
         for inside, task in workload.given_sizes(place, grid):
-            yield from _size_issues(inside, task.name, task, scale)
+            yield from _size_issues(inside, task.name, task.largest_bytes, scale)
 
 
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -272,9 +269,9 @@ def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:
     return inf if "auto" in given else float(given[0]) / float(given[1])
 
 
-def _size_issues(place: Place, name: str, task: Task, size_scale: float) -> Iterator[Issue]:
+def _size_issues(place: Place, name: str, real_bytes: float, size_scale: float) -> Iterator[Issue]:
     """Yield an issue of work that would send more than the real size, or too large transfers."""
-    most_bytes = task.largest_bytes / size_scale
+    most_bytes = real_bytes / size_scale
     if size_scale < 1:
         what = f"{name}: sends {1 / size_scale:.3g} times the real size"
         yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")

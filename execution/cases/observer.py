@@ -19,7 +19,7 @@ from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.topology import Hop, Link
 from model.job.placement import Pair, Placement
 from model.job.probing import PROBE_BYTES
-from model.measurement.cpu_windows import Window, within
+from model.measurement.cpu_windows import Window, number_at, within
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
@@ -89,7 +89,8 @@ class Observer:
             for agent, group in self._delays_ns.items()
         )
         # An execution that was aborted leaves its data in the queues.
-        left_bytes = self._bed.links.longest_queue_bytes() if repeat.complete else 0
+        queues = self._bed.links.queues() if repeat.complete else ()
+        left_bytes = max((queue.backlog_bytes for _, queue in queues), default=0)
         log = self._watch.log_until(ended_ns)
         watched = log.covers(repeat.start_ns, ended_ns)
         pauses = log.during(repeat.start_ns, ended_ns) if watched else NOT_WATCHED
@@ -121,18 +122,14 @@ class Observer:
         ends = [(repeat.number, observation) for repeat, _, observation in self._ends]
         waits = ((number, *pair) for number, end in ends for pair in enumerate(end.agents_delay_s))
         pauses = ((number, *vars(p).values()) for number, end in ends for p in end.pauses.pauses)
-        samples = ((self._number_of(w), *vars(w).values()) for w in self._watching.windows)
+        spans = [(done.number, done.start_ns, end_ns) for done, end_ns, _ in self._ends]
+        samples = ((number_at(w, spans), *vars(w).values()) for w in self._watching.windows)
         for name, columns, rows in (
             ("waits", ("agent", "waited_s"), waits),
             ("pauses", Pause.__dataclass_fields__, pauses),
             ("vitals", Window.__dataclass_fields__, samples),
         ):
             write_table(folder / f"{name}.csv", ("execution", *columns), rows)
-
-    def _number_of(self, sample: Window) -> int | None:
-        """Return the number of the execution that a CPU sample belongs to; `None` between them."""
-        of = (done for done, end_ns, _ in self._ends if within([sample], done.start_ns, end_ns))
-        return next((repeat.number for repeat in of), None)
 
 
 @contextmanager

@@ -21,11 +21,8 @@ class Listener:
     def done(self, what: str) -> None:
         """An execution of case `what` has ended."""
 
-    def up(self, fabric: "Experiment") -> None:
-        """A fabric is up and idle."""
-
-    def down(self) -> None:
-        """The fabric is about to be taken down."""
+    def show(self, fabric: "Experiment | None") -> None:
+        """A fabric is up and idle; `None` before it is taken down."""
 
     def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
         """A case has its verdict; its measured time is `ratio` of the model's, if both count."""

@@ -196,13 +196,9 @@ class LiveRun(Listener):
         self._executions = max(self._executions, self._done)
         self._feed.tell({"done": self._done, "executions": self._executions})
 
-    def up(self, fabric: Experiment) -> None:
-        """Show a fabric."""
+    def show(self, fabric: Experiment | None) -> None:
+        """Show a fabric, or none."""
         self._feed.show(fabric)
-
-    def down(self) -> None:
-        """Show no fabric."""
-        self._feed.show(None)
 
     def judged(self, case: str, verdict: Verdict, ratio: float | None) -> None:
         """Show the verdict of a case."""

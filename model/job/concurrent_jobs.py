@@ -9,7 +9,7 @@ import numpy as np
 
 from model.fabric.job_grid import JobGrid
 from model.job.communicators import LONGEST_LABEL
-from model.workload.schedule import Steps, fingerprint
+from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers, starts_of
 from model.workload.transfers.lanes import Lanes
 from model.workload.transfers.proof import ScheduleError
@@ -76,7 +76,7 @@ class PlacedSteps:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the job's work and place, independent of other jobs."""
-        return fingerprint(self.steps.transfers, self.name, self.partition, self.steps.digest)
+        return self.steps.transfers.fingerprint(self.name, self.partition, self.steps.digest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +149,8 @@ class ConcurrentJobs:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the contents."""
-        return fingerprint(
-            self.transfers, "jobs", self.grid.shape, *(job.digest for job in self.jobs)
-        )
+        digests = (job.digest for job in self.jobs)
+        return self.transfers.fingerprint("jobs", self.grid.shape, *digests)
 
 
 def names_of(names: list[str]) -> str:

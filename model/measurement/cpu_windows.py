@@ -88,6 +88,14 @@ def _share(part: float, whole: float) -> float:
     return min(1.0, max(0.0, part / whole))
 
 
+def number_at(window: Window, spans: Iterable[tuple[int, int, int]]) -> int | None:
+    """Return the number of the first of several spans that a window touches; `None` between them.
+
+    A span is its number, its begin and its end.
+    """
+    return next((number for number, *span in spans if within([window], *span)), None)
+
+
 def within(windows: Iterable[Window], begin_ns: int, end_ns: int) -> tuple[Window, ...]:
     """Return the windows within a span; if it is too short for any, those that overlap it."""
     touching = [w for w in windows if w.begin_ns < end_ns and w.end_ns > begin_ns]

@@ -5,7 +5,6 @@ after which transfers. It is proved when it is built (`model.workload.transfers.
 schedule cannot be built. The postcondition is apart from the algorithm, as in msccl-tools.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -75,7 +74,7 @@ class WorkSteps:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the contents."""
-        return fingerprint(self.transfers, self.task, self.algorithm, self.gpus)
+        return self.transfers.fingerprint(self.task, self.algorithm, self.gpus)
 
     def over(self, lanes: Lanes) -> Self:
         """Return the same work with its transfers spread over lanes."""
@@ -128,14 +127,6 @@ class RequestSteps(WorkSteps):
         return last_s - self.arrival_ns / 1e9
 
 
-def fingerprint(transfers: Transfers, *names: object) -> str:
-    """Return a digest of transfers and of the names of their work."""
-    hashed = hashlib.sha256(repr(names).encode())
-    for column in transfers.columns():
-        hashed.update(np.ascontiguousarray(column).data)
-    return hashed.hexdigest()[:16]
-
-
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """The transfers of one collective over `gpus` ranks, numbered from 0 in order of dependency.
@@ -174,7 +165,7 @@ class Schedule:
     def digest(self) -> str:
         """Fingerprint of the schedule's contents."""
         names = self.collective, self.algorithm, self.gpus, self.demand.digest
-        return fingerprint(self.transfers, *names)
+        return self.transfers.fingerprint(*names)
 
     def over(self, lanes: Lanes) -> "Schedule":
         """Return the same collective over lanes, proved once more: chunks are cut into parts."""

@@ -1,31 +1,28 @@
 """Where a case's time went: parts of special work, and how flows shared the busiest link."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
 import numpy as np
 
 from model.arrays import Floats, Ints
+from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Hop, Topology
+from model.fabric.topology import Hop, RankGpus, Topology
 from model.job.concurrent_jobs import ConcurrentJobs, written
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, busiest
 from model.prediction.load import is_contended
-from model.prediction.network import FIRST_LINK, OF_HB, Network
+from model.prediction.network import FIRST_LINK, OF_HB, Network, networks_of, overlap
 from model.training.reduction import Change
 from model.training.steps import IterationSteps, begins_s, exposure_s
 from model.workload.schedule import RequestSteps, Steps
 from model.workload.transfers.columns import Transfers
 from results.store.records import HIDDEN, OPTIONAL
 from results.verdicts.summary import MeasuredModeled, Summary, summarize
-from results.verdicts.verdict import Reason, Verdict
 
 PERCENTILES = (50, 90, 99)
-# With fewer grains in a transfer, contended traffic was up to 5 % away from its model
-# (docs/reference/measurements.md, "Contention").
-FEWEST_GRAINS = 10
 
 
 @dataclass(frozen=True)
@@ -192,6 +189,25 @@ class Contention:
     grains: float
 
 
+def on_links(
+    transfers: Transfers,
+    epoch: Epoch | None,
+    gpus: RankGpus,
+    prediction: Prediction,
+    repeats: Sequence[Repeat],
+) -> tuple[Contention | None, float | None]:
+    """Return how flows shared links, and the overlap; neither if paths changed: without an epoch.
+
+    Rates count of these executions only.
+    """
+    if epoch is None:
+        return None, None
+    arrival_s = np.array(prediction.arrival_s)
+    pair, (net,) = networks_of(transfers, [epoch], gpus)
+    shared = contention(transfers, pair, net, arrival_s, repeats)
+    return shared, overlap(transfers, pair, net, arrival_s)
+
+
 def contention(
     transfers: Transfers, pair: Ints, net: Network, modeled_s: Floats, repeats: Sequence[Repeat]
 ) -> Contention | None:
@@ -236,11 +252,3 @@ def _grains_bytes(net: Network) -> Ints:
     by_roce = np.where(forwarded[net.class_of], windows, net.roce.mtu)
     grains: Ints = np.where(net.by_roce, by_roce, net.segment_bytes)
     return grains
-
-
-def grain_reasons(found: Contention | None) -> Iterator[Reason]:
-    """Yield a note if flows contend in grains that are too coarse to trust their sharing."""
-    if found is not None and found.grains < FEWEST_GRAINS:
-        what = f"flows that contend for a link take turns of {found.grain_bytes / 1e3:.3g} kB"
-        part = "all" if found.grains <= 1 else f"{1 / found.grains:.0%}"
-        yield Verdict.PASS, f"{what}, {part} of a transfer: too coarse to trust how they share it"

@@ -4,21 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose
 
-import numpy as np
-
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import RankGpus, Topology
 from model.fabric.transport import Transport
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import Prediction
-from model.prediction.network import networks_of, overlap
 from model.sentences import counted
 from model.workload.generator import OVERHEADS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
 from results.store.records import FLAT, OPTIONAL
-from results.verdicts.breakdown import Breakdown, Contention, JobTime, contention, grain_reasons
+from results.verdicts.breakdown import Breakdown, Contention, JobTime, on_links
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import (
     LIMITS,
@@ -38,6 +35,9 @@ from results.verdicts.verdict import (
     with_verdict,
 )
 
+# With fewer grains in a transfer, contended traffic was up to 5 % away from its model
+# (docs/reference/measurements.md, "Contention").
+FEWEST_GRAINS = 10
 # The part of the platform's time that the emulation may hide before a note says so.
 HIDDEN_PART = 0.03
 
@@ -184,16 +184,18 @@ def compare(
     executions = measured.executions
     # With no complete repeat the case fails; times of the incomplete ones are still kept.
     complete_s = _complete_s(executions.repeats)
+    timed = executions.repeats if measured.times_count else ()
+    gpus, work = measured.gpus or topology.job_gpus, _work(measured, size_scale)
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
     parts = Breakdown.of(schedule, topology, executions.repeats, prediction)
-    shared, overlaps = _on_links(measured, prediction)
-    of_times = list(_failures(measured, prediction))
-    if measured.times_count and complete_s:
+    shared, overlaps = on_links(schedule.transfers, measured.epoch, gpus, prediction, timed)
+    of_times = [*grain_reasons(shared), *_failures(measured, prediction)]
+    if timed and complete_s:
         of_times += ratio_reasons(times.median, prediction.completion_s, limits)
         of_times += _of_jobs(parts.jobs, times.median, limits)
-    work, fidelity = _work(measured, size_scale), _fidelity(measured)
+    fidelity = _fidelity(measured)
+    judgement = Judgement.of((*of_times, *with_verdict(fidelity)))
     algbw, busbw = _bandwidths(schedule, work, times.median) if complete_s else (None, None)
-    judgement = Judgement.of((*of_times, *grain_reasons(shared), *with_verdict(fidelity)))
     return CaseResult(
         case=name,
         work=work,
@@ -239,17 +241,12 @@ def _bandwidths(steps: Steps, work: Work, seconds: float) -> tuple[float | None,
     return algbw, algbw * busbw_factor(steps.collective, work.gpus) if work.gpus else None
 
 
-def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | None, float | None]:
-    """Return how flows shared links, and the overlap; neither if paths changed."""
-    if measured.epoch is None:
-        return None, None
-    gpus = measured.gpus or measured.topology.job_gpus
-    transfers, arrival_s = measured.schedule.transfers, np.array(prediction.arrival_s)
-    pair, (net,) = networks_of(transfers, [measured.epoch], gpus)
-    shared = None
-    if measured.times_count:  # else, neither do rates
-        shared = contention(transfers, pair, net, arrival_s, measured.executions.repeats)
-    return shared, overlap(transfers, pair, net, arrival_s)
+def grain_reasons(found: Contention | None) -> Iterator[Reason]:
+    """Yield a note if flows contend in grains that are too coarse to trust their sharing."""
+    if found is not None and found.grains < FEWEST_GRAINS:
+        what = f"flows that contend for a link take turns of {found.grain_bytes / 1e3:.3g} kB"
+        part = "all" if found.grains <= 1 else f"{1 / found.grains:.0%}"
+        yield Verdict.PASS, f"{what}, {part} of a transfer: too coarse to trust how they share it"
 
 
 def _work(measured: Measured, size_scale: float) -> Work:

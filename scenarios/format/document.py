@@ -6,7 +6,7 @@ copy of what it repeats, so that an override changes one place.
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -314,13 +314,13 @@ def value_of(text: str) -> Any:
         raise ValueError(f"the value {unreadable(error)}") from None
 
 
-def out_of_bounds(text: str, values: Any) -> str:
-    """Say why a text of these values could not be read again; empty if it can."""
+def out_of_bounds(text: str, values: Any) -> Iterator[Issue]:
+    """Yield an issue of a text of these values that could not be read again."""
+    what = "exceeds its bounds together with overrides and other files: it has more than"
     if (size := len(text.encode())) > MOST_BYTES:
-        return f"it has more than {MOST_BYTES / 2**20} MiB, {size / 2**20:.2f}"
-    if (count := _count(values)) > MOST_VALUES:
-        return f"it has more than {MOST_VALUES} values, {count}"
-    return ""
+        yield Issue((), f"{what} {MOST_BYTES / 2**20} MiB, {size / 2**20:.2f}")
+    elif (count := _count(values)) > MOST_VALUES:
+        yield Issue((), f"{what} {MOST_VALUES} values, {count}")
 
 
 def _count(node: Any) -> int:

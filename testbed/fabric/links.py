@@ -285,9 +285,8 @@ class Links:
     def shape(self, link: Link) -> None:
         """Request shapers for both directions of a link, each at its sending end."""
         for port in (link.lower, link.upper):
-            what = f"{link.name}, {port.node}'s end: its shaper"
-            asked = shape_requests(what, self.index_of(port), link.shaper)
-            self._asked.setdefault(self._place(port), []).extend(asked)
+            what, (place, index) = f"{link.name}, {port.node}'s end: its shaper", self.key_of(port)
+            self._asked.setdefault(place, []).extend(shape_requests(what, index, link.shaper))
 
     def check_shaped(self, link: Link) -> None:
         """Read both shapers of a link back; raise `EmulationError` if one is not as asked."""
@@ -335,10 +334,6 @@ class Links:
             for node in self.topology.switch_by_name
             for link in self.topology.links_of(node)
         }
-
-    def longest_queue_bytes(self) -> int:
-        """Return the current backlog of the longest queue of any link end, in bytes."""
-        return max((queue.backlog_bytes for _, queue in self.queues()), default=0)
 
     def queues(self) -> Iterator[tuple[tuple[str, int], Queue]]:
         """Yield the queues of all link ends as they are now, each with the end's key (`key_of`)."""

@@ -13,7 +13,8 @@ from model.fabric.transport import Transport
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.network import healthy_network
 from model.workload.transfers.columns import Transfer, Transfers
-from results.verdicts.breakdown import Contention, contention, grain_reasons
+from results.verdicts.breakdown import Contention, contention
+from results.verdicts.model_comparison import grain_reasons
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec as fabric_spec
 

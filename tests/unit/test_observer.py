@@ -52,7 +52,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def observer(machine: Machine) -> Observer:
-    links = SimpleNamespace(process_ids={"d0g0": AGENT}, longest_queue_bytes=lambda: 0)
+    links = SimpleNamespace(process_ids={"d0g0": AGENT}, queues=lambda: ())
     fabric = SimpleNamespace(
         bed=SimpleNamespace(links=links), topology=SimpleNamespace(least_depth_s=0.01)
     )

@@ -1,5 +1,6 @@
 """Transfers of a schedule as columns: arrays, which handle a million transfers in no time."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -322,6 +323,13 @@ class Transfers(Sequence[Transfer]):
         begin_s = np.zeros(len(self))
         np.maximum.at(begin_s, self.waits.row, end_s[self.waits.values])
         return begin_s
+
+    def fingerprint(self, *names: object) -> str:
+        """Return a digest of the transfers and of the names of their work."""
+        hashed = hashlib.sha256(repr(names).encode())
+        for column in self.columns():
+            hashed.update(np.ascontiguousarray(column).data)
+        return hashed.hexdigest()[:16]
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers, but for lanes and processors of no use."""
