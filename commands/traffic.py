@@ -13,7 +13,7 @@ from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
 from results.sections.modeled import traffic_sections
 from results.store.runs import DEFAULT_STORE, find_run
-from scenarios.format.training import model_remarks
+from scenarios.format.training import chosen_object, model_remarks
 from studies.twins.recorded_traffic import recorded_traffic
 
 # Pairs of all-to-alls that fit the memory: one takes about 100 bytes while it is counted.
@@ -54,7 +54,7 @@ def traffic(
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store or DEFAULT_STORE, run), case)
-        size = flows.domain_size
+        size, chosen = flows.domain_size, {}
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
@@ -66,13 +66,15 @@ def traffic(
             what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
             raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))
         flows, size = traffic_of(best.job, best.strategy), best.job.cluster.domain_size
+        tokens = best.job.transformer.sequence
+        chosen = {"batch": best.job.batch, "sequence": tokens, **chosen_object(best)}
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
         from results.figures.paper import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
     left_out = model_remarks(config) if config else []
-    result = _traffic_object(name, flows, size) | {"left_out": left_out}
+    result = chosen | _traffic_object(name, flows, size) | {"left_out": left_out}
     print_result(result, as_json, traffic_sections)
 
 
