@@ -51,9 +51,9 @@ def enter_plugins(files: Sequence[Path]) -> None:
 
 def raised_by_plugin(error: Exception) -> InputError | None:
     """Name the line of a plugin that raised an error, if one did."""
-    from traffic_gen.workloads.algorithms.collectives import PLUGINS
-
-    files = {str(file.absolute()) for file in PLUGINS.values()}
+    # Without plugins, this module need not be there, and takes long to import.
+    known = getattr(sys.modules.get("traffic_gen.workloads.algorithms.collectives"), "PLUGINS", {})
+    files = {str(file.absolute()) for file in known.values()}
     for frame in reversed(extract_tb(error.__traceback__)):
         if frame.filename in files:
             place, what = f"{frame.filename}:{frame.lineno}", f"raises {type(error).__name__}"

@@ -66,8 +66,8 @@ def traffic(
             what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
             raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))
         flows, size = traffic_of(best.job, best.strategy), best.job.cluster.domain_size
-        tokens = best.job.transformer.sequence
-        chosen = {"batch": best.job.batch, "sequence": tokens, **chosen_object(best)}
+        sizes = {"batch": best.job.batch, "sequence": best.job.transformer.sequence}
+        chosen = sizes | chosen_object(best)
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
         from results.figures.paper import draw_heat_map
