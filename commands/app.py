@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
+from commands.plugins import GROUP, OPTION, Plugins, enter_plugins, raised_by_plugin
 from linux.machine.resources import of_the_machine
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Interrupted, Problem, RailbedError
@@ -155,8 +155,9 @@ def main() -> NoReturn:
     except Exception as error:
         exit_code = EXIT_INTERRUPTED
         if not is_ending():
-            message = _usage_or_bug(error)
-            exit_code = getattr(error, "exit_code", EXIT_EMULATION_FAILED)
+            wrong = raised_by_plugin(error)
+            message = str(wrong or _usage_or_bug(error))
+            exit_code = getattr(wrong or error, "exit_code", EXIT_EMULATION_FAILED)
     finally:
         _ignore_endings()  # what ends already is not interrupted
     if exit_code == EXIT_INTERRUPTED:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,6 +47,18 @@ def enter_plugins(files: Sequence[Path]) -> None:
         raise InputError(Problem(where, str(error), f"see {PAGE}")) from error
     if files:
         os.environ[VARIABLE] = os.pathsep.join(str(file.absolute()) for file in files)
+
+
+def raised_by_plugin(error: Exception) -> InputError | None:
+    """Name the line of a plugin that raised an error, if one did."""
+    # Without plugins, this module need not be there, and takes long to import.
+    known = getattr(sys.modules.get("traffic_gen.workloads.algorithms.collectives"), "PLUGINS", {})
+    files = {str(file.absolute()) for file in known.values()}
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if frame.filename in files:
+            place, what = f"{frame.filename}:{frame.lineno}", f"raises {type(error).__name__}"
+            return InputError(Problem(place, f"{what}: {error}", f"see {PAGE}"))
+    return None
 
 
 def plugin_options() -> list[str]:

@@ -13,6 +13,7 @@ from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
 from results.sections.modeled import traffic_sections
 from results.store.runs import DEFAULT_STORE, find_run
+from scenarios.format.training import chosen_object
 from studies.twins.recorded_traffic import recorded_traffic
 
 # Pairs of all-to-alls that fit the memory: one takes about 100 bytes while it is counted.
@@ -53,7 +54,7 @@ def traffic(
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store or DEFAULT_STORE, run), case)
-        size, remarks = flows.domain_size, list[str]()
+        size, chosen, remarks = flows.domain_size, {}, list[str]()
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
@@ -65,12 +66,14 @@ def traffic(
             what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
             raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))
         flows, size = traffic_of(best.job, best.strategy), best.job.cluster.domain_size
+        sizes = {"batch": best.job.batch, "sequence": best.job.transformer.sequence}
+        chosen = sizes | chosen_object(best)
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
         from results.figures.paper import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
-    result = _traffic_object(name, flows, size) | {"left_out": remarks}
+    result = chosen | _traffic_object(name, flows, size) | {"left_out": remarks}
     print_result(result, as_json, traffic_sections)
 
 

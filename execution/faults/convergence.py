@@ -32,10 +32,11 @@ def wait_until_converged(
 ) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    `REROUTED` is reached before `CONVERGED`. A controller that was just started is ready first.
+    `REROUTED` is reached before `CONVERGED`. A controller that was just started settles first; it
+    is ready only once all switches are there, of which one may be dead.
     Raises `EmulationError` after a deadline, or if a part of the testbed dies.
     """
-    bed.controller.wait_for_event("ready")
+    bed.controller.wait_for_event("settled")
     links = ", ".join(sorted(failed)) or "none"
     wait_for(
         lambda: is_converged(read_journal(bed.controller.journal), failed, reached),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean, median
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from model.arrays import Floats
 from model.sentences import counted
 from model.training.traffic import Traffic
-from results.figures.kit import MARKERS, from_zero, look, printed
+from results.figures.kit import HEIGHT, MARKERS, from_zero, look, printed
 from results.sections.section import human_bytes, range_of
 
 # Greys and hatches that distinguish series in print.
@@ -22,6 +23,8 @@ GREYS = ("0.0", "0.45")
 FILLS = ("0.9", "0.7", "1.0", "0.8")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 MOST_TICKS = 7
+# Letters of a legend's line that fit a column, and the inches that it is high.
+LINE, LINE_HEIGHT = 48, 0.16
 # Three names of more characters are wider than a column.
 LONG_NAME = 14
 # In print, no more rows than these can be seen.
@@ -112,22 +115,25 @@ def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker
 
 def draw_decision(result: dict[str, Any], path: Path) -> None:
     """Draw each design's price against the time of iterations; efficient ones are filled."""
-    with printed(path, height=3.6) as (axes,):
-        for index, design in enumerate(result["designs"]):
-            times = [model["iteration_s"] for model in design["models"]]
+    designs = result["designs"]
+    names = [fill(row["design"] + " (efficient)" * row["efficient"], LINE) for row in designs]
+    lines = sum(name.count("\n") + 1 for name in names)
+    with printed(path, height=HEIGHT + LINE_HEIGHT * lines) as (axes,):
+        for index, (name, design) in enumerate(zip(names, designs, strict=True)):
+            shape = look(index)
             axes.scatter(
-                [geometric_mean(times)],
+                [geometric_mean(model["iteration_s"] for model in design["models"])],
                 [design["usd"] / 1e6],
-                marker=MARKERS[index % len(MARKERS)],
-                facecolors="black" if design["efficient"] else "none",
-                edgecolors="black",
-                label=design["design"] + (" (efficient)" if design["efficient"] else ""),
+                marker=shape["marker"],
+                facecolors=shape["color"] if design["efficient"] else "none",
+                edgecolors=shape["color"],
+                label=name,
             )
         axes.set_xlabel("iteration time (s), geometric mean")
         axes.set_ylabel("network (million USD)")
         from_zero(axes)
         axes.margins(x=0.2)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1)
+        axes.figure.legend(loc="outside lower center")
 
 
 def draw_pairs(

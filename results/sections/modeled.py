@@ -82,8 +82,11 @@ def _configuration(result: Result) -> str:
     if result["active_parameters"] < result["parameters"]:
         size += f" ({result['active_parameters'] / GIGA:.1f} of a token)"
     where = f"{result['fabric']}, {_gpus(result)}"
-    batch = f"batch {result['batch']} of {result['sequence']} tokens"
-    return f"{result['configuration']}: {size}, {where}, {batch}"
+    return f"{result['configuration']}: {size}, {where}, {_batch(result)}"
+
+
+def _batch(result: Result) -> str:
+    return f"batch {result['batch']} of {result['sequence']} tokens"
 
 
 def _gpus(result: Result) -> str:
@@ -122,7 +125,8 @@ def traffic_sections(result: Result) -> list[Section]:
         f"{100 * result['tensor_pairs']:.3f}% with tensor-parallel traffic"
     )
     columns = (result["configuration"], "all GPUs", "each GPU", "share")
-    remarks = (_gpus(result), pairs, *result["left_out"])
+    modeled = (_batch(result), _strategy(result)) if "strategy" in result else ()
+    remarks = (_gpus(result), *modeled, pairs, *result["left_out"])
     return [Section("Bytes of an iteration", columns, rows, remarks=remarks)]
 
 

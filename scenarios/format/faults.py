@@ -203,7 +203,8 @@ def _unreachable(
             after = placement_after(job_placement(spec), faults[0], strategy, file.job.group_size)
             require_connected(after.topology, health_under(after.topology, faults), after.gpus)
     except Unreachable as error:
-        what = f"on the {spec.kind} fabric {error}: no execution would complete"
+        once = " with all faults at once, as when degraded," if len(faults) > 1 else ""
+        what = f"on the {spec.kind} fabric{once} {error}: no execution would complete"
         yield Issue(("faults",), what, hint)
 
 

@@ -13,6 +13,7 @@ from execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
 from execution.faults import convergence
 from execution.faults.convergence import DEADLINE_S, wait_until_converged
 from linux.processes.lifetime import Watch
+from model.errors import EmulationError
 from model.fabric.build import build_topology
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
@@ -112,3 +113,17 @@ def test_agents_have_time_to_make_and_compare_real_data(
     assert checking_s(checked) >= 2 * 2e-7 * chunks * elements
     added_s = load_deadline_s([checked] * ranks) - load_deadline_s([program] * ranks)
     assert added_s == pytest.approx(ranks * checking_s(checked))
+
+
+def test_a_restarted_controller_converges_without_a_switch_that_is_dead(tmp_path: Path) -> None:
+    """It is never ready; what the one before it wrote does not count."""
+    lock = SimpleNamespace(folder=tmp_path, environment={})
+    process = ControllerProcess(FABRICS[0], {}, cast(Any, lock), Watch())
+    process._deadline_s = 0
+    bed = cast(Any, SimpleNamespace(topology=FABRICS[0], watch=Watch(), controller=process))
+    lines = '{"event": "computed", "failed": ["d0g0--rail0"]}\n{"event": "settled"}\n'
+    process.journal.write_text(lines)
+    wait_until_converged(bed, frozenset({"d0g0--rail0"}))
+    process._earlier_lines = process.journal_length()
+    with pytest.raises(EmulationError, match="the controller: settled"):
+        wait_until_converged(bed, frozenset({"d0g0--rail0"}))

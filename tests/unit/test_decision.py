@@ -28,6 +28,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
 from model.training.strategy import used_of_domain
+from results.figures.paper import draw_decision
 from results.sections.modeled import decision_sections
 from scenarios.format.prices import DEFAULT, load_prices
 from scenarios.format.training import SHIPPED
@@ -294,6 +295,21 @@ def test_the_command_prints_one_object_and_draws(
     assert (tmp_path / "price.png").exists()
     decide(cluster)
     assert "costs the least for a trained token" in capsys.readouterr().out
+
+
+def test_the_figure_of_many_networks_names_all(tmp_path: Path) -> None:
+    designs = [
+        {
+            "design": f"rail-optimized, K = {size}, spines 1.98:1, 2 ports, separate, 2 GPUs a NIC",
+            "efficient": True,
+            "usd": 1e6 * size,
+            "models": [{"iteration_s": 1.0}],
+        }
+        for size in range(1, 41)
+    ]
+    draw_decision({"designs": designs}, tmp_path / "many")  # a layout that fails warns
+    drawn = (tmp_path / "many.svg").read_text()
+    assert {f"K = {size}," for size in range(1, 41)} <= set(re.findall(r"K = \d+,", drawn))
 
 
 @pytest.mark.parametrize(

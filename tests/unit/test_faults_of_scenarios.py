@@ -94,7 +94,8 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: domain}]", "job.strategy is reroute (use spare-domain)"),
         (
             "[{what: nic-link}, {what: hb-link}]",
-            "faults: on the rail-only fabric d0g0 has no path to d0g1",
+            "faults: on the rail-only fabric with all faults at once, as when degraded, d0g0 has "
+            "no path to d0g1: no execution would complete",
         ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: cannot be combined with flap"),
         (

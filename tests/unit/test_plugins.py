@@ -247,6 +247,30 @@ def test_a_wrong_file_is_bad_input(tmp_path: Path, code: str, said: str) -> None
     assert f"{tmp_path}/mine.py: {said}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "domains"),
+    [
+        ("for domains in range(build.domains):", "for domains in {}[1]:", 5),
+        ("shard = size / grid.n", "shard = size / {}[1]", 16),
+    ],
+)
+def test_an_error_of_a_plugin_s_function_names_its_line(
+    example: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    domains: int,
+) -> None:
+    lines = example.read_text().replace(old, new)
+    example.write_text(lines)
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO.replace("domains: 4", f"domains: {domains}"))
+    assert ended(monkeypatch, "check", str(scenario), "--plugin", str(example)) == 2
+    line = lines[: lines.index(new)].count("\n") + 1
+    assert f"{example}:{line}: raises KeyError: 1 (see docs/" in capsys.readouterr().err
+
+
 def test_libraries_of_a_plugin_leave_nothing_at_the_end(tmp_path: Path) -> None:
     """DuckDB prints what the last search for garbage has not found."""
     plugin = tmp_path / "mine.py"

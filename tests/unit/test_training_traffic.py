@@ -131,6 +131,17 @@ def test_the_command_prints_one_object_and_draws(
     assert "HB domains" in (tmp_path / "map.svg").read_text()
 
 
+def test_the_command_says_of_which_strategy_the_bytes_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    traffic_command(Path("gpt-146b"), batch=1152)
+    said = capsys.readouterr().out.splitlines()
+    train_command(Path("gpt-146b"), batch=1152)
+    (strategy,) = (line for line in capsys.readouterr().out.splitlines() if "strategy:" in line)
+    assert strategy in said
+    assert "batch 1152 of 2048 tokens" in said
+
+
 def test_a_large_domain_is_drawn_in_part(tmp_path: Path) -> None:
     """All pairs of the ideal network, one domain, take memory and cannot be seen."""
     one = np.zeros(1, int)
