@@ -34,7 +34,7 @@ class ControllerProcess:
         self._fabric, self._proxies = folder / "fabric.pickle", folder / "proxies.json"
         self._log = folder / "controller.log"
         self._process_ids, self._watch = process_ids, watch
-        self._topology = topology
+        self._deadline_s = READY_DEADLINE_S + longest_detection_s(topology)
         self._environment = {**lock.environment, **MODULES_HERE}
         self._process: subprocess.Popen[bytes] | None = None
         self._earlier_lines = 0
@@ -84,8 +84,7 @@ class ControllerProcess:
             lines = read_journal(self.journal)[self._earlier_lines :]
             return any(line["event"] == event for line in lines)
 
-        deadline_s = READY_DEADLINE_S + longest_detection_s(self._topology)
-        wait_for(seen, f"{NAME}: {event}", deadline_s, self._watch.check)
+        wait_for(seen, f"{NAME}: {event}", self._deadline_s, self._watch.check)
 
     def wait_until_moved(self, links: frozenset[str]) -> None:
         """Wait until the controller has taken links out of use, and removed the old paths.
