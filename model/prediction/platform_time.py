@@ -93,9 +93,10 @@ class PlatformTerms(Terms):
 class PlatformTime:
     """Seconds of the platform, of a schedule that begins at once everywhere.
 
-    `lower_bound_s` is what the busiest link needs for its bytes, `latency_s` the part of the time
-    that no latency would take away. Neither link nor bound is known of too many transfers, nor
-    `arrival_s`, the end of each transfer, where they are not followed.
+    `lower_bound_s` is what the busiest link needs for its bytes, `latency_s` the latencies of the
+    chain that ends last: each transfer is the last that the next one waits for. Neither link nor
+    bound is known of too many transfers, nor `arrival_s`, the end of each, where they are not
+    followed.
     """
 
     completion_s: float
@@ -105,29 +106,19 @@ class PlatformTime:
     arrival_s: Floats | None = field(default=None, compare=False, repr=False)
 
 
-def platform_s(
-    transfers: Transfers, topology: Topology, latencies: LinkLatencies, framing: Framing
-) -> float:
-    """Follow each transfer as `platform_time` does, in half its time: seconds until the last."""
-    pair, net = healthy_network(transfers, topology)
-    terms = PlatformTerms(framing=framing)
-    return float(_arrivals_s(transfers, pair, net, latencies, terms).max())
-
-
 def platform_time(
     transfers: Transfers, topology: Topology, latencies: LinkLatencies, framing: Framing
 ) -> PlatformTime:
     """Follow each transfer on a healthy fabric of real rates; raises `Unreachable`."""
     pair, net = healthy_network(transfers, topology)
-    terms = PlatformTerms(framing=framing)
-    arrival_s, bare_s = (
-        _arrivals_s(transfers, pair, net, some, terms)
-        for some in (latencies, dict.fromkeys(LinkKind, 0.0))
-    )
-    completion_s = float(arrival_s.max())
+    terms, net = PlatformTerms(framing=framing), replace(net, added_s=0.0)
+    latency_s = {path: sum(latencies[kind] for kind in path) for path in net.classes}
+    arrival_s = arrivals_s(transfers, pair, [net], latency_s, terms)
     sizes = terms.size(transfers.size_bytes, pair, net)
-    busiest_link = busiest(sizes, pair, net)
-    return PlatformTime(completion_s, completion_s - float(bare_s.max()), *busiest_link, arrival_s)
+    chain = np.array([*transfers.last_chain(arrival_s)])
+    sent = chain[~transfers.is_compute[chain]]
+    chain_s = float(net.travel_s(latency_s)[pair[sent]].sum())
+    return PlatformTime(float(arrival_s.max()), chain_s, *busiest(sizes, pair, net), arrival_s)
 
 
 def with_busiest(
@@ -138,10 +129,3 @@ def with_busiest(
     sizes = PlatformTerms(framing=framing).size(transfers.size_bytes, pair, net)
     lower_bound_s, hop = busiest(sizes, pair, net)
     return replace(time, lower_bound_s=lower_bound_s, busiest=hop)
-
-
-def _arrivals_s(
-    transfers: Transfers, pair: Ints, net: Network, latencies: LinkLatencies, terms: Terms
-) -> Floats:
-    latency_s = {path: sum(latencies[kind] for kind in path) for path in net.classes}
-    return arrivals_s(transfers, pair, [replace(net, added_s=0.0)], latency_s, terms)

@@ -17,7 +17,6 @@ from model.prediction.platform_time import (
     Framing,
     LinkLatencies,
     PlatformTime,
-    platform_s,
     platform_time,
     with_busiest,
 )
@@ -35,10 +34,12 @@ from traffic_gen.workloads.task import Task
 MOST_FOLLOWED = 2**17
 # For work without one, each transfer is followed.
 MOST_GPUS = 1024
-# By hash, flows of these pairs fall out of step: 128 GPUs take 4 to 20 s, by the peers at once.
+# By hash, flows of these pairs fall out of step: 128 GPUs take 3 to 10 s, by the peers at once.
 MOST_HASHED_PAIRS = 2**14
 # With more, its busiest link would take long to find, too.
 MOST_LOADED, MOST_LOADED_GPUS = 2**21, 2**12
+# So much more latency tells the part that latencies have in the longest of a closed form's ways.
+A_LITTLE = 1e-4
 # Links of the two kinds of routing on a path to another rail of another domain.
 ACROSS = {
     FabricKind.RAIL_ONLY: (LinkKind.NIC, LinkKind.NIC, LinkKind.HB, LinkKind.HB),
@@ -171,7 +172,7 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
     if not count and _cannot_follow(real):
         return None
     sent = spread(real.task.transfers(), real.spec)
-    return platform_s(sent, build_topology(real.spec), latencies, framing)
+    return platform_time(sent, build_topology(real.spec), latencies, framing).completion_s
 
 
 def left_out(scenario: Scenario) -> list[str]:
@@ -306,15 +307,16 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         whole_bytes = ceil(round(part, ROUNDING))
         return spec.lanes * float(framing.transfer_bytes(whole_bytes, spec.roce))
 
-    bare = replace(task.grid(spec), on_wire=on_wire)
-    delayed = replace(
-        bare,
-        hb_s=2 * latencies[LinkKind.HB],
-        nic_s=2 * latencies[LinkKind.NIC],
-        across_s=sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
-    )
-    completion_s, bare_s = (
-        task.how.closed_form.completion_s(spec.routed_as, grid, task.emulated_bytes())
-        for grid in (delayed, bare)
-    )
-    return PlatformTime(completion_s, completion_s - bare_s)
+    def completion_s(times: float) -> float:
+        """Return the time with so many times the latencies."""
+        grid = replace(
+            task.grid(spec),
+            on_wire=on_wire,
+            hb_s=times * 2 * latencies[LinkKind.HB],
+            nic_s=times * 2 * latencies[LinkKind.NIC],
+            across_s=times * sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
+        )
+        return task.how.closed_form.completion_s(spec.routed_as, grid, task.emulated_bytes())
+
+    more_s = completion_s(1 + A_LITTLE) - completion_s(1)
+    return PlatformTime(completion_s(1), more_s / A_LITTLE)

@@ -42,6 +42,16 @@ def test_a_step_begins_when_all_that_it_waits_for_have_ended(
         assert ends == begins + own_s
 
 
+@given(any_steps(), st.data())
+def test_the_chain_that_ends_last_takes_all_of_the_time(
+    steps: list[Transfer], data: st.DataObject
+) -> None:
+    transfers = Transfers.of(steps)
+    lasts_s = np.array([data.draw(st.integers(0, 5)) for _ in steps], np.float64)
+    end_s = transfers.ends_s(lasts_s)
+    assert lasts_s[[*transfers.last_chain(end_s)]].sum() == end_s.max()
+
+
 @given(st.data())
 def test_the_first_step_that_does_not_wait_for_a_delivery_is_found(data: st.DataObject) -> None:
     """By any path of dependencies among four ranks, each on what its sender sent or received."""

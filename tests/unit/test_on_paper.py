@@ -687,6 +687,17 @@ def test_the_mtu_is_that_of_the_scenario(capsys: pytest.CaptureFixture[str]) -> 
         assert predicted(capsys, "quickstart", *options)["framing"]["mtu"] == mtu
 
 
+def test_latencies_that_keep_flows_apart_have_their_part_of_the_time() -> None:
+    """Flows of one NIC contend less out of step: without latencies, all would take longer."""
+    grid = ["fabric.domains=8", "fabric.domain_size=4", "fabric.nics_per_domain=1"]
+    reduce = "workloads=[{collective: reduce, algorithm: hierarchical, size: 100 MB}]"
+    for case in cases(*grid, reduce, link_s=0.5e-6):
+        bare = next(one for one in cases(*grid, reduce, link_s=0) if one.case == case.case)
+        assert bare.completion_s > case.completion_s
+        # Three transfers within domains, seven along rails.
+        assert case.latency_s >= 10e-6
+
+
 @pytest.mark.parametrize("text", ["0", "0us", "0 ns", "0.0 ms"])
 def test_links_may_have_no_latency(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     for case in predicted(capsys, "quickstart", "--latency", text)["cases"]:

@@ -324,6 +324,16 @@ class Transfers(Sequence[Transfer]):
         np.maximum.at(begin_s, self.waits.row, end_s[self.waits.values])
         return begin_s
 
+    def last_chain(self, end_s: Floats) -> Iterator[int]:
+        """Yield the step that ends last, of what it waits for the one that ends last, and so on."""
+        step = int(end_s.argmax())
+        while step != NONE:
+            yield step
+            waits = self.after.at(step)
+            if self.ready[step] != NONE:
+                waits = np.append(waits, self.ready[step])
+            step = int(waits[end_s[waits].argmax()]) if len(waits) else NONE
+
     def fingerprint(self, *names: object) -> str:
         """Return a digest of the transfers and of the names of their work."""
         hashed = hashlib.sha256(repr(names).encode())
