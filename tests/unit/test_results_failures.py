@@ -107,6 +107,12 @@ def restarted(
             Verdict.FAIL,
             "never aborted: the controller did not detect the fault",
         ),
+        (
+            during(repeat(0, 1.5), times=(TIMES, replace(TIMES, fault="rail0 down", begun_s=1.6))),
+            Verdict.WARN,
+            "during fault: rail0 down began at 1.600 s, after the execution ended; start it",
+        ),
+        (during(repeat(0, 1.5), times=(TIMES, replace(TIMES, begun_s=1.6))), Verdict.PASS, None),
         (restarted(2.0, aborts=True), Verdict.PASS, None),
         (restarted(2.0), Verdict.PASS, None),
         (restarted(1.9), Verdict.WARN, "during fault: 3.4% away from the model"),
