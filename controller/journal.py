@@ -1,10 +1,10 @@
 """The journal of the controller's observations and actions; one JSON object per line.
 
 Events: `listening`, `connected`, `disconnected`; `detected` (a link that failed, is degraded to a
-lower rate, or is usable again), `died` (a proxy); for each change `computed`, `sent`, `routes`,
-`confirmed` (all pairs use their new paths) and `settled` (the old rules and routes are removed);
-`ready`, when all switches have their desired state; `error`. In `computed`, `failed` are all links
-not used; `drained` are those among them that are only too slow. `ns` is CLOCK_MONOTONIC, which the
+lower rate, drained, or usable again), `died` (a proxy); for each change `computed`, `sent`,
+`routes`, `confirmed` (all pairs use their new paths) and `settled` (the old rules and routes are
+removed); `ready`, when all switches have their desired state; `error`. In `computed`, `failed` are
+all links not used; `drained` are those among them that work. `ns` is CLOCK_MONOTONIC, which the
 whole machine shares.
 """
 

@@ -134,6 +134,8 @@ class ObservedFabric:
         if interface != link.carrier_end.interface:
             return []  # the mark is at the end that also loses carrier
         self._drained ^= {link.upper.interface}
+        if not asked and link.upper.interface in self._failed:
+            return []  # its return is told when its hold-down is over
         return [{"link": link.name, "drained" if asked else "usable": "operator"}]
 
     def probed(self, link: Link, sender: str, arrived: bool, now_s: float) -> list[Facts]:
@@ -174,7 +176,7 @@ class ObservedFabric:
         if failed == self._failed:
             return []
         changes = [*self._changes(failed - self._failed, "failed")]
-        changes += self._changes(self._failed - failed, "usable")
+        changes += self._changes(self._failed - failed - self._drained, "usable")
         self._failed = failed
         return changes
 

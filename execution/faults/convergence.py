@@ -151,8 +151,7 @@ def _response(
     until_ns = _first_ns(filter(_is_return, own), begun_ns) or inf
     if detected_ns is None:
         until_ns = min(until_ns, last_ns)
-    updates = (update for lost, _, update in _updates(events) if lost & links)
-    return detected_ns, next((u for u in updates if begun_ns < u[0]["ns"] <= until_ns), ())
+    return detected_ns, _update(events, links, begun_ns, until_ns, lost=True)
 
 
 def _return(
@@ -162,17 +161,26 @@ def _return(
     if record.ended_ns is None:
         return None, ()
     usable_ns = _first_ns(filter(_is_return, own), record.ended_ns)
-    updates = (update for _, found, update in _updates(events) if found & links)
-    return usable_ns, next((u for u in updates if usable_ns and u[0]["ns"] > usable_ns), ())
+    return usable_ns, _update(events, links, usable_ns or inf, lost=False)
 
 
-def _updates(events: Events) -> Iterator[tuple[frozenset[str], frozenset[str], Events]]:
-    """Yield each update: links that it takes out of use, and into it; the events from it on."""
-    failed: frozenset[str] = frozenset()
+def _update(
+    events: Events, links: frozenset[str], after_ns: float, until_ns: float = inf, *, lost: bool
+) -> Events:
+    """Return the first update in an interval that takes links out of use, or, not `lost`, into it.
+
+    It has the events from it on, until another one undoes it.
+    """
+    failed, begin = frozenset[str](), len(events)
     for number, event in enumerate(events):
         if event["event"] == "computed":
-            before, failed = failed, frozenset(event["failed"])
-            yield failed - before, before - failed, events[number:]
+            before, failed = failed, links.intersection(event["failed"])
+            done, undone = (failed - before, before - failed)[:: 1 if lost else -1]
+            if begin < number and undone:
+                return events[begin:number]
+            if begin > number and done and after_ns < event["ns"] <= until_ns:
+                begin = number
+    return events[begin:]
 
 
 def _named(name: str, events: Events) -> Iterator[Event]:

@@ -18,6 +18,8 @@ from testbed.faults.injector import FaultInjector, Undo
 from traffic_gen.agents.client import Aborted
 
 WATCH_EVERY_S = 0.002
+# What is due is prepared so long before.
+PREPARING_S = 0.1
 # Seconds between two checks of the testbed's parts while no execution is under way.
 LOOK_EVERY_S = 0.1
 
@@ -83,12 +85,18 @@ class FaultTimeline:
     def __call__(self, since_start_s: float) -> float:
         """Begin and end due faults; return seconds until the next call, or raise `Aborted`."""
         self.started_ns = time.monotonic_ns() - round(since_start_s * 1e9)
-        while self._due and self._due[0][0] <= since_start_s:
-            heapq.heappop(self._due)[2]()
+        while self._due and self._due[0][0] - PREPARING_S <= since_start_s:
+            self._act()
         if self._records and self._gives_up(self.started_ns):
             raise Aborted
-        following_s = self._due[0][0] - since_start_s if self._due else inf
+        following_s = self._due[0][0] - PREPARING_S - since_start_s if self._due else inf
         return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))
+
+    def _act(self) -> None:
+        """Begin or end the next fault at its time, or as soon after as it can be."""
+        due_s, _, action = heapq.heappop(self._due)
+        self._injector.due_at(self.started_ns + round(due_s * 1e9))
+        action()
 
     def finish(self) -> None:
         """Begin and end, after the execution, the faults that are still due, each at its time.
@@ -96,11 +104,11 @@ class FaultTimeline:
         Raises `EmulationError` if a part of the testbed dies or is stopped meanwhile.
         """
         while self._due:
-            due_s, _, action = heapq.heappop(self._due)
-            while (left_s := self.started_ns / 1e9 + due_s - time.monotonic()) > 0:
+            prepare_s = self.started_ns / 1e9 + self._due[0][0] - PREPARING_S
+            while (left_s := prepare_s - time.monotonic()) > 0:
                 self._fabric.bed.watch.check()
                 time.sleep(min(left_s, LOOK_EVERY_S))
-            action()
+            self._act()
 
     def undo(self) -> None:
         """End all faults that still last."""

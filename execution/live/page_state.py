@@ -27,7 +27,7 @@ SHOWN_EVENTS: Mapping[str, str] = {
     "error": "where",
 }
 # States of a link that the controller detects; the fact has the source of the detection.
-DETECTED = ("failed", "usable", "degraded")
+DETECTED = ("failed", "usable", "degraded", "drained")
 
 # Fields that are lists, by the name of an addition in a message.
 ADDED = {"said": "said", "verdict": "verdicts", "blackout": "blackouts"}

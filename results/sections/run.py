@@ -171,12 +171,13 @@ def _responses(failures: Sequence[Result]) -> Iterator[Marked]:
     """Yield when the controller answered begin and end of each fault that ended; then replays."""
     for row in failures:
         for times in row["times"]:
-            if times["returned_ms"] is not None:
+            if times["usable_ms"] is not None:
                 steps = ("detected", "confirmed", "usable", "returned")
                 told = [number_or_dash(times[f"{step}_ms"], ".0f", " ms") for step in steps]
                 yield Marked(
-                    f"{row['fabric']}: {times['fault']}: detected after {told[0]}, new paths after "
-                    f"{told[1]}; after its end, usable after {told[2]}, used by all after {told[3]}"
+                    f"{row['fabric']}: {times['fault']} at {times['begun_s']:.3f} s: "
+                    f"detected after {told[0]}, new paths after {told[1]}; "
+                    f"after its end, usable after {told[2]}, used by all after {told[3]}"
                 )
     for row in failures:
         if row["replay_ratio"] is not None:

@@ -105,6 +105,12 @@ class DuringFault:
             yield Verdict.FAIL, f"the execution {which} did not complete{why}"
         for execution in self.executions:
             yield from data_reasons(execution)
+        # A link flaps on; its first failure counts.
+        begun_s = {fault.fault: fault.begun_s for fault in reversed(self.times)}
+        for fault, moment_s in begun_s.items():
+            if self.seconds is not None and moment_s > self.seconds:
+                what = f"{fault} began at {moment_s:.3f} s, after the execution ended"
+                yield Verdict.WARN, f"{what}; start it earlier, or send more"
         if self.restart and self.seconds and not self.check_data:
             took_s = self.restart.back_s - self.restart.aborted_s
             if took_s > (wanted_s := self.restart.restart_time_s) + LATE_S:

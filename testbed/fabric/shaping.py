@@ -44,7 +44,7 @@ DATA_CLASS_RATE, DATA_CLASS_BURST_BYTES = 8, MTU_BYTES
 # Length of each leaf's queue: the interface's (ip-link(8), txqueuelen).
 QUEUE_PACKETS = 1000
 ETHERTYPE_IPV4 = 0x0800
-# struct tcmsg (linux/rtnetlink.h): the family, padding, the interface.
+# struct tcmsg and struct ifinfomsg (linux/rtnetlink.h): four bytes, then the interface.
 INTERFACE, INTERFACE_AT = struct.Struct("=i"), HEADER.size + 4
 # u32 reads the total length of the IP header, 16 bits at offset 2 (RFC 791, section 3.1).
 _LENGTH_MASK = 0xFFFF & ~(ACKNOWLEDGEMENT_BELOW_BYTES - 1)
@@ -96,8 +96,13 @@ def _requests(shaper: Shaper) -> bytes:
 
 
 def shape_requests(what: str, interface: int, shaper: Shaper) -> Iterator[Request]:
-    """Yield the requests that shape an interface; each shaper is encoded once, which is slow."""
-    for about, request in requests_in_batch(what, _requests(shaper)):
+    """The requests that shape an interface; each shaper is encoded once, which is slow."""
+    return addressed(what, _requests(shaper), interface)
+
+
+def addressed(what: str, encoded: bytes, interface: int) -> Iterator[Request]:
+    """Yield requests that were encoded for interface index 0 as those for another one."""
+    for about, request in requests_in_batch(what, encoded):
         begin, end = request[:INTERFACE_AT], request[INTERFACE_AT + INTERFACE.size :]
         yield about, begin + INTERFACE.pack(interface) + end
 

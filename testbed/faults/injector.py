@@ -66,9 +66,13 @@ class FaultInjector:
     def moment_ns(self, since_ns: int) -> int:
         """When, since `since_ns`, something was first broken or repaired: directly before it was.
 
-        Both are of CLOCK_MONOTONIC, in nanoseconds. `since_ns` itself if only the controller was.
+        Both are of CLOCK_MONOTONIC, in nanoseconds. `since_ns` itself if nothing was.
         """
         return next((ns for ns in self._link_faults.moments_ns if ns >= since_ns), since_ns)
+
+    def due_at(self, due_ns: int) -> None:
+        """Let what is broken or repaired from now on be prepared, and wait for this moment."""
+        self._link_faults.due_ns = due_ns
 
     def break_link(self, link: Link, mode: FaultMode, rate_bps: int | None = None) -> Undo:
         """Break a link: one way, its lower node's packets are lost; `rate_bps` is the rate left."""
@@ -227,12 +231,14 @@ class FaultInjector:
 
     def _kill_controller(self) -> None:
         self._killed[CONTROLLER] += 1
+        self._link_faults.note()
         self._bed.controller.kill()
 
     def _revive_controller(self) -> None:
         self._killed[CONTROLLER] -= 1
         if self._killed[CONTROLLER] or self._bed.controller.is_running:
             return
+        self._link_faults.note()
         with namespace_of(self._bed.watch.process_id(DATABASE)):
             self._bed.controller.start()
 

@@ -16,14 +16,14 @@ from functools import partial
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
-from linux.network.netlink import DRAINED, Refused, Request, requests_in_batch, taken_down
+from linux.network.netlink import DRAINED, Refused, Request, taken_down
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.threads import real_time
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Link, Port
 from testbed.fabric.links import LinkEndGone, Links
-from testbed.fabric.shaping import LEAVES, ROOT, check_shaped, reshape, shape
+from testbed.fabric.shaping import LEAVES, ROOT, addressed, check_shaped, reshape, shape
 
 BLACKHOLE = "blackhole"
 # No such interface, or a netlink socket that is closed.
@@ -52,18 +52,21 @@ def end_blackhole(netlink: RouteSocket, interface: int) -> None:
 class LinkFaults:
     """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone.
 
-    `moments_ns` of CLOCK_MONOTONIC are those directly before the system calls that take effect.
+    `moments_ns` of CLOCK_MONOTONIC are those directly before the system calls that take effect,
+    which wait for `due_ns`: encoding them takes milliseconds.
     """
 
     def __init__(self, links: Links) -> None:
         self._links = links
+        self.due_ns = 0
         self.moments_ns: list[int] = []
         self._down: Counter[Port] = Counter()
         self._dropping: Counter[Port] = Counter()
         self._rates: defaultdict[str, list[int]] = defaultdict(list)
 
     def note(self) -> None:
-        """Note that something is broken or repaired at this moment."""
+        """Wait until it is due, and note that something is broken or repaired at this moment."""
+        time.sleep(max(0, self.due_ns - time.monotonic_ns()) / 1e9)
         self.moments_ns.append(time.monotonic_ns())
 
     def set_down(self, links: Sequence[Link]) -> None:
@@ -81,9 +84,9 @@ class LinkFaults:
             (f"{link.name}: taking it down", taken_down(self._links.index_of(link.carrier_end)))
             for link in links
         ]
-        self.note()
         try:
             with real_time():  # the kernel waits for each, and a busy machine between them
+                self.note()
                 self._links.sockets[""].send(asked)
         except Refused as error:
             if error.number != errno.ENODEV:
@@ -169,19 +172,21 @@ class LinkFaults:
         problem: str,
         forgiven: Collection[int] = (),
     ) -> None:
-        """Send requests to the interfaces of all ends together, once all are encoded.
+        """Send requests to the interfaces of all ends together, once they are encoded.
 
         `encode` makes those for an interface's index. Errors with a number in `forgiven` are
         ignored; others name the end and `problem`.
         """
-        asked: list[tuple[Port, Request]] = []
-        for end in ends:
-            with RouteBatch() as compiler:
-                encode(compiler, self._links.index_of(end))
-                requests = requests_in_batch(_name(end), bytes(compiler.batch))
-                asked += ((end, request) for request in requests)
-        self.note()
+        with RouteBatch() as compiler:
+            encode(compiler, 0)
+            encoded = bytes(compiler.batch)
+        asked = [
+            (end, request)
+            for end in ends
+            for request in addressed(_name(end), encoded, self._links.index_of(end))
+        ]
         with real_time():  # a busy machine would pause between the ends
+            self.note()
             for end, request in asked:
                 number = self._error_of(end, request)
                 if number and number not in forgiven:

@@ -188,6 +188,20 @@ def test_the_return_counts_from_the_faults_end() -> None:
     assert (times.usable_ms, times.returned_ms) == (100, 108)
 
 
+def test_a_return_that_the_next_flap_undoes_was_never_used_by_all() -> None:
+    """The link fails while its return is under way: the next confirmation is of its absence."""
+    events = flapping((102, "failed"), (400, "usable"), (420, "failed"), (800, "usable"))
+    undone = [one for one in events if one["ns"] != round(408e6)]
+    flaps = [(100, 300), (418, 600)]
+    times = [
+        times_of(FaultRecord(fault_of(FaultMode.FLAP), begun * 10**6, ended * 10**6), undone)
+        for begun, ended in flaps
+    ]
+    assert [one.confirmed_ms for one in times] == [10, 10]
+    assert [one.usable_ms for one in times] == [100, 200]
+    assert [one.returned_ms for one in times] == [None, 208]
+
+
 def test_the_return_of_a_slow_link_is_no_response_to_it() -> None:
     """A link that is not slow enough to be drained needs no new paths."""
     events = [

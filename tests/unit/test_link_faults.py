@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from linux.network.netlink import Refused, Request
+from linux.network.netlink import Refused, Request, requests_in_batch
+from linux.network.route_socket import RouteBatch
 from model.errors import EmulationError
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Port
 from testbed.fabric.links import LinkEndGone
+from testbed.fabric.shaping import addressed, reshape
 from testbed.faults.injector import FaultInjector
 from testbed.faults.link_faults import LinkFaults
 from tests.unit.fabrics import spec
@@ -59,19 +61,40 @@ def test_a_blackhole_begins_at_both_ends_once_all_is_prepared(
 ) -> None:
     """Encoding takes milliseconds, on a busy machine a tenth of a second."""
     kernel = Kernel()
+    now_ns = [7]
 
-    def now_ns() -> int:
-        kernel.done.append("moment noted")
-        return 7
+    def sleep(seconds: float) -> None:
+        kernel.done.append("due")
+        now_ns[0] += round(seconds * 1e9)
 
     faults = faults_of(kernel)
+    faults.due_ns = 50
     with monkeypatch.context() as patched:
-        patched.setattr(time, "monotonic_ns", now_ns)
+        patched.setattr(time, "monotonic_ns", lambda: now_ns[0])
+        patched.setattr(time, "sleep", sleep)
         faults.blackhole(ENDS)
     encoded = [f"{end.interface} encoded" for end in ENDS]
     sent = ["sent in d0g0"] * 2 + ["sent in switches"] * 2
-    assert kernel.done == [*encoded, "moment noted", *sent]
-    assert faults.moments_ns == [7]
+    assert kernel.done == [*encoded, "due", *sent]
+    assert faults.moments_ns == [50]
+
+
+def test_requests_are_encoded_once_for_all_ends() -> None:
+    shaper = LINK.shaper
+    for index in (1, 1001):
+        with RouteBatch() as batch:
+            reshape(batch, index, shaper)
+            wanted = list(requests_in_batch("", bytes(batch.batch)))
+        with RouteBatch() as batch:
+            reshape(batch, 0, shaper)
+            assert list(addressed("", bytes(batch.batch), index)) == wanted
+    for change in ({"state": "up"}, {"ifalias": "drained"}):
+        with RouteBatch() as batch:
+            batch.link("set", index=1001, **change)
+            wanted = list(requests_in_batch("", bytes(batch.batch)))
+        with RouteBatch() as batch:
+            batch.link("set", index=0, **change)
+            assert list(addressed("", bytes(batch.batch), 1001)) == wanted
 
 
 def test_a_fault_of_many_parts_begins_with_the_first() -> None:

@@ -101,6 +101,7 @@ def test_counters_are_read_from_the_kernels_table() -> None:
     [
         ({"event": "detected", "link": "d0g0--rail0", "failed": "carrier"}, "failed (carrier)"),
         ({"event": "detected", "link": "d0g0--rail0", "usable": "probes"}, "usable (probes)"),
+        ({"event": "detected", "link": "d0g0--rail0", "drained": "operator"}, "drained (operator)"),
         ({"event": "computed", "failed": ["a", "b"]}, "computed, failed links: 2"),
         ({"event": "confirmed", "generation": 3}, "confirmed"),
         ({"event": "connected", "switch": "rail0"}, "connected rail0"),

@@ -57,9 +57,20 @@ def test_a_link_that_is_drained_is_not_used_and_not_broken(fabric: ObservedFabri
     fabric.port("rail0", "to-d0g0", 1, False, 2)
     assert fabric.health(2).failed == fabric.health(2).broken == {link}
     fabric.port("rail0", "to-d0g0", 1, True, 3)
+    assert fabric.look(LATER_S) == []
     assert fabric.health(LATER_S).broken == frozenset()
     assert fabric.drained("to-d0g0", asked=False) == [{"link": link, "usable": "operator"}]
     assert fabric.health(LATER_S) == HEALTHY
+
+
+def test_the_end_of_a_drain_shortens_no_hold_down(fabric: ObservedFabric) -> None:
+    fabric.drained("to-d0g0", asked=True)
+    fabric.port("rail0", "to-d0g0", 1, False, 1)
+    fabric.port("rail0", "to-d0g0", 1, True, 2)
+    assert fabric.drained("to-d0g0", asked=False) == []
+    assert fabric.health(2).broken == {"d0g0--rail0"}
+    returned = [{"link": "d0g0--rail0", "usable": "carrier"}]
+    assert fabric.look(2 + 1.01 * HOLD_DOWN_S) == returned
 
 
 def test_ports_of_hb_switches(fabric: ObservedFabric) -> None:

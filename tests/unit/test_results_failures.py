@@ -107,6 +107,12 @@ def restarted(
             Verdict.FAIL,
             "never aborted: the controller did not detect the fault",
         ),
+        (
+            during(repeat(0, 1.5), times=(TIMES, replace(TIMES, fault="rail0 down", begun_s=1.6))),
+            Verdict.WARN,
+            "during fault: rail0 down began at 1.600 s, after the execution ended; start it",
+        ),
+        (during(repeat(0, 1.5), times=(TIMES, replace(TIMES, begun_s=1.6))), Verdict.PASS, None),
         (restarted(2.0, aborts=True), Verdict.PASS, None),
         (restarted(2.0), Verdict.PASS, None),
         (restarted(1.9), Verdict.WARN, "during fault: 3.4% away from the model"),
@@ -230,10 +236,12 @@ def test_the_answers_to_begin_and_end_of_a_fault_are_shown() -> None:
     row = failed("dual-tor-port-down", IMPACT)
     row["times"][0] |= {"detected_ms": 1.5, "confirmed_ms": 14.2, "returned_ms": None}
     assert not any("new paths" in str(line) for line in failures_section([row]).remarks)
-    row["times"][0] |= {"usable_ms": 246.6, "returned_ms": 361.8}
-    line = next(str(line) for line in failures_section([row]).remarks if "new paths" in str(line))
-    assert "detected after 2 ms, new paths after 14 ms" in line
-    assert line.endswith("usable after 247 ms, used by all after 362 ms")
+    row["times"][0] |= {"begun_s": 0.5561, "usable_ms": 246.6}
+    for returned_ms, told in ((361.8, "362 ms"), (None, "-")):
+        row["times"][0]["returned_ms"] = returned_ms
+        (line,) = (str(one) for one in failures_section([row]).remarks if "new paths" in str(one))
+        assert "at 0.556 s: detected after 2 ms, new paths after 14 ms" in line
+        assert line.endswith(f"usable after 247 ms, used by all after {told}")
 
 
 def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
