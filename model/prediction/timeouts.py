@@ -12,7 +12,7 @@ from model.fabric.spec import FabricSpec
 from model.fabric.transport import Transport
 from model.faults import Fault, health_under, rates_left
 from model.prediction.fluid import needs_s
-from model.prediction.network import Network, networks
+from model.prediction.network import SAME_SHARE, Network, networks
 
 # Paths of pairs that are followed: those of a hash one by one, about a minute for this many. 1024
 # GPUs have a million on each port of a NIC.
@@ -31,20 +31,37 @@ def with_timeout(
     is_default = spec.transport is Transport.ROCE and spec.roce.timeout_s is None
     if not is_default or spec.domains == 1:
         return spec
-    topology = build_topology(spec)
-    slowed_bps = rates_left(topology, faults)
-    # Packets wait at a slow link before it is drained, and elsewhere then.
-    healths = Health(rates_bps=slowed_bps), health_under(topology, faults)
-    epochs = [Epoch(topology, health) for health in healths[: 1 + bool(faults)]]
-    is_followed = spec.gpus**2 * spec.lanes * spec.entropies <= MOST_PATHS
+    epochs = queue_epochs(spec, faults)
+    is_followed = _has_few_paths(spec)
     if is_followed:
         tell(f"{spec.kind}: the paths of all queue pairs, for their timeout")
     queues_s = longest_wait_s(epochs) if is_followed else None
-    slowest_bps = min([*slowed_bps.values(), *spec.emulated_rates_bps.values()])
+    slowest_bps = min([*epochs[0].health.rates_bps.values(), *spec.emulated_rates_bps.values()])
     timeout_s = spec.answered_within_s(slowest_bps, queues_s)
     if timeout_s == spec.retransmission_timeout_s:
         return spec
     return replace(spec, roce=replace(spec.roce, timeout_s=timeout_s))
+
+
+def queue_epochs(spec: FabricSpec, faults: Sequence[Fault]) -> list[Epoch]:
+    """Return the fabric as queues meet it: at a slow link before it is drained, then elsewhere."""
+    topology = build_topology(spec)
+    healths = Health(rates_bps=rates_left(topology, faults)), health_under(topology, faults)
+    return [Epoch(topology, health) for health in healths[: 1 + bool(faults)]]
+
+
+def late_answers(epochs: Sequence[Epoch]) -> str:
+    """Say that a given timeout may come before an answer; empty if not, or of very many paths."""
+    spec = epochs[0].topology.spec
+    if (given_s := spec.roce.timeout_s) is None or not _has_few_paths(spec):
+        return ""
+    needed_s = spec.answered_within_s(0, longest_wait_s(epochs))
+    said = f"the timeout is {given_s:.3g} s, and an answer may take {needed_s:.3g} s"
+    return f"{said} behind full queues" if given_s < needed_s * (1 - SAME_SHARE) else ""
+
+
+def _has_few_paths(spec: FabricSpec) -> bool:
+    return spec.gpus**2 * spec.lanes * spec.entropies <= MOST_PATHS
 
 
 def longest_wait_s(epochs: Sequence[Epoch]) -> float:

@@ -160,5 +160,5 @@ def test_a_run_brings_its_fabric_up_with_that_timeout(
 @pytest.mark.parametrize(("given", "told"), [("0.2", True), ("60", False), ("null", False)])
 def test_a_timeout_that_full_queues_may_exceed_is_told(given: str, told: bool) -> None:
     scenario = load(LIBRARY / "roce-nic-down.yaml", [f"fabric.roce.timeout_seconds={given}"])
-    said = "rail-only: the timeout is 200 ms, and an answer may take 3.69 s behind full queues."
+    said = "rail-only: the timeout is 0.2 s, and an answer may take 3.69 s behind full queues."
     assert (said in notes(scenario)) is told
