@@ -237,21 +237,23 @@ class FabricSpec:
     def retransmission_timeout_s(self) -> float:
         """Emulated seconds after which a queue pair repeats what is not acknowledged.
 
-        By default all other GPUs may have filled the queue before one link, with full windows;
-        where more may, `model.prediction.timeouts` gives a longer one.
+        By default all other GPUs may have filled all queues of a path, with full windows;
+        `model.prediction.timeouts` follows the paths.
         """
         if self.roce.timeout_s is not None:
             return self.roce.timeout_s
         return self.answered_within_s(min(self.emulated_rates_bps.values()))
 
-    def answered_within_s(self, slowest_bps: float, queue_s: float = 0.0) -> float:
-        """Emulated seconds of a round trip, if all other GPUs fill a link of this rate.
+    def answered_within_s(self, slowest_bps: float, queues_s: float | None = None) -> float:
+        """Emulated seconds of a round trip behind the queues of a path, which take `queues_s`.
 
-        Each has full windows in its queue; the longest queue of all takes `queue_s`, if longer.
+        By default, all other GPUs have full windows in each, of links of this rate.
         """
-        waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
-        waiting_s = (self.domains * self.domain_size - 1) * waiting_bytes * 8 / slowest_bps
-        return max(USUAL_TIMEOUT_S, 2 * self.longest_delay_s + max(waiting_s, queue_s))
+        if queues_s is None:
+            waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
+            others = self.domains * self.domain_size - 1
+            queues_s = (2 + self.most_nic_links) * others * waiting_bytes * 8 / slowest_bps
+        return max(USUAL_TIMEOUT_S, 2 * self.longest_delay_s + queues_s)
 
     @property
     def hb_delay_s(self) -> float:
@@ -259,16 +261,23 @@ class FabricSpec:
         return (2 if self.hb.leaves == 1 else 4) * self.hb.impairment.delay_s
 
     @property
+    def most_nic_links(self) -> int:
+        """The most NIC links and uplinks of any path without failures.
+
+        It leads up and down the layers of switches. That of a custom fabric may meet each of its
+        switches, but none twice.
+        """
+        return 4 if self.has_spines else max(2, 1 + len({wire.upper for wire in self.nic.links}))
+
+    @property
     def longest_delay_s(self) -> float:
         """Emulated seconds that the links of any path without failures delay a packet at most.
 
-        It leads across the HB domains of both ends, and over NICs up and down the layers of
-        switches. A path of a custom fabric may meet each of its switches, but none twice.
+        It leads across the HB domains of both ends.
         """
         wires = self.nic.links
-        links = 4 if self.has_spines else max(2, 1 + len({wire.upper for wire in wires}))
         each_s = self.nic.impairment.delay_s + max((wire.delay_s for wire in wires), default=0.0)
-        return 2 * self.hb_delay_s + links * each_s
+        return 2 * self.hb_delay_s + self.most_nic_links * each_s
 
     def under_way_bytes(self, *, by_nic: bool) -> float:
         """Bytes that a link of a GPU carries while its packets are delayed to and fro."""
@@ -325,11 +334,6 @@ class FabricSpec:
             "hb_rate": 1 not in self.job_shape and self.hb.rate_bps < 2 * self.nic.rate_bps,
         }
         return tuple(key for key, is_so in found.items() if is_so)
-
-    @property
-    def has_plain_links(self) -> bool:
-        """Whether its flows share links only as closed forms know."""
-        return not self.keys_without_forms
 
     @property
     def routed_as(self) -> FabricKind:

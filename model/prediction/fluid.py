@@ -94,15 +94,22 @@ def arrivals_s(
     return Simulation(transfers, pair, fabric, latency_s, terms, weight).run()
 
 
+def needs_s(sizes: Ints | Floats, pair: Ints, net: Network) -> Floats:
+    """Return how long each link direction needs for its bytes; arguments are those of `busiest`."""
+    each = np.bincount(pair, sizes).astype(np.float64, copy=False)
+    needed_s: Floats = sums(net.paths, each, net.links) / np.maximum(net.rate, LEAST_RATE)
+    needed_s[:FIRST_LINK] = 0
+    return needed_s
+
+
 def busiest(sizes: Ints | Floats, pair: Ints, net: Network) -> tuple[float, Hop]:
     """Return how long the link direction that needs the longest for its bytes needs, and it.
 
     `sizes` has the bytes of each transfer, `pair` the pair of ranks that it is between.
     """
-    each = np.bincount(pair, sizes).astype(np.float64, copy=False)
-    needs_s = (sums(net.paths, each, net.links) / np.maximum(net.rate, LEAST_RATE))[FIRST_LINK:]
-    number = int(needs_s.argmax())
-    return float(needs_s[number]), net.hops[number]
+    needed_s = needs_s(sizes, pair, net)[FIRST_LINK:]
+    number = int(needed_s.argmax())
+    return float(needed_s[number]), net.hops[number]
 
 
 def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:

@@ -10,6 +10,7 @@ from model.fabric.topology import RankGpus, Topology
 from model.fabric.transport import Transport
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import Prediction
+from model.prediction.timeouts import late_answers
 from model.sentences import counted
 from model.workload.generator import OVERHEADS, Generator
 from model.workload.schedule import Schedule, Steps
@@ -311,8 +312,9 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     if again := measured.executions.retransmits:
         is_tcp = spec.transport is Transport.TCP
         who, what = ("TCP", "segment") if is_tcp else ("RoCE and TCP", "packet")
-        why = ": a sprayed packet that others overtake counts as lost" if spec.sprays else ""
-        yield Verdict.PASS, f"{who} retransmitted {counted(again, what)}{why}"
+        why = "a sprayed packet that others overtake counts as lost" * spec.sprays
+        reasons = filter(None, (why, late_answers([epoch or Epoch(measured.topology)])))
+        yield Verdict.PASS, ": ".join([f"{who} retransmitted {counted(again, what)}", *reasons])
     if measured.dropped_packets:
         kind = Verdict.PASS if spec.nic.queue else Verdict.WARN
         yield kind, f"queues dropped {counted(measured.dropped_packets, 'packet')}"

@@ -109,7 +109,7 @@ class RoceKeys(Strict):
     timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT, strict=True)] | None = None
     """`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times `bandwidth_scale`;
     default: a round trip over links that delay, behind full windows of all pairs of GPUs that may
-    share a link, even one that a fault slows down or leaves alone"""
+    share each link of a path, even one that a fault slows down or leaves alone"""
     timeout_seconds: Seconds | None = Field(default=None, gt=0)
     """instead: the same in emulated seconds"""
     retries: Whole = Field(default=Roce.retries, le=MOST_RETRIES)

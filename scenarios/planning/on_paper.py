@@ -263,7 +263,7 @@ def _loads(task: SizedCollective) -> Transfers:
 
 def _regular_transfers(real: RealTask) -> int:
     """Return the number of transfers if there is a closed form for them, else 0."""
-    return _counted(real) if real.spec.has_plain_links else 0
+    return 0 if real.spec.keys_without_forms else _counted(real)
 
 
 def _is_large(spec: FabricSpec, count: int) -> bool:

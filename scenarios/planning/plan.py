@@ -36,7 +36,7 @@ from model.prediction.load import (
 )
 from model.prediction.machine import HopKind, Machine
 from model.prediction.network import OF_HB, healthy_network, networks_of, overlap
-from model.prediction.timeouts import with_timeout
+from model.prediction.timeouts import late_answers, queue_epochs
 from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
@@ -330,14 +330,9 @@ def notes(scenario: Scenario) -> Iterator[str]:
 def _short_timeouts(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each fabric, if small, whose given timeout full queues may exceed."""
     for spec in scenario.fabrics:
-        given_s = spec.roce.timeout_s
-        if given_s is not None and spec.gpus <= EXACT_UP_TO_GPUS:
-            free = replace(spec, roce=replace(spec.roce, timeout_s=None))
-            faults = scenario.faults.get(spec.kind, ())
-            needed_s = with_timeout(free, faults).retransmission_timeout_s
-            if given_s < needed_s:
-                why = f"an answer may take {human_seconds(needed_s)} behind full queues"
-                yield f"{spec.kind}: the timeout is {human_seconds(given_s)}, and {why}."
+        if spec.roce.timeout_s is not None and spec.gpus <= EXACT_UP_TO_GPUS:
+            why = late_answers(queue_epochs(spec, scenario.faults.get(spec.kind, ())))
+            yield from [f"{spec.kind}: {why}."] * bool(why)
 
 
 def _grain(case: Case, spec: FabricSpec) -> Iterator[str]:

@@ -166,6 +166,19 @@ def test_of_sprayed_packets_the_note_says_why_they_were_retransmitted(
     assert ("overtake" in note) is (selection is SpineSelection.SPRAY)
 
 
+@pytest.mark.parametrize(("timeout_s", "told"), [(0.25, True), (60.0, False), (None, False)])
+def test_a_note_says_that_a_given_timeout_may_come_before_an_answer(
+    timeout_s: float | None, told: bool
+) -> None:
+    topology = by_roce(TOPOLOGY, 1, SpineSelection.DESTINATION)
+    roce = replace(topology.spec.roce, timeout_s=timeout_s, window=400)
+    topology = replace(topology, spec=replace(topology.spec, roce=roce))
+    measured = Measured(topology, SCHEDULE, CaseExecutions((repeat(retransmits=3),)))
+    prediction = replace(PREDICTION, topology_digest=topology.digest)
+    (note,) = compare("case", measured, prediction, 10.0, LIMITS).notes
+    assert ("the timeout is 0.25 s, and an answer may take" in note) is told
+
+
 @pytest.mark.parametrize(
     ("shares", "windows", "alpha", "notes"),
     [

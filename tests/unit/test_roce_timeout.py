@@ -1,7 +1,7 @@
 """The default timeout of queue pairs: no answer takes longer while all queues are full."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import permutations, product
@@ -18,7 +18,7 @@ from model.fabric.health import Epoch, Health
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop, Topology
 from model.fabric.transport import Transport
-from model.prediction.timeouts import longest_queue_s, with_timeout
+from model.prediction.timeouts import longest_wait_s, with_timeout
 from model.routing.paths import Routing
 from results.store.runs import RunFolder
 from scenarios.library_files import LIBRARY
@@ -32,19 +32,21 @@ FRAME_BITS = (4096 + 58) * 8
 SELECTIONS = [(SpineSelection.DESTINATION, 3), (SpineSelection.HASH, 3), (SpineSelection.SPRAY, 1)]
 
 
-def waiting(topology: Topology, health: Health) -> dict[Hop, float]:
-    """Windows that wait at each link, if those of all pairs of different domains do."""
+def longest_s(topology: Topology, health: Health, window: int) -> float:
+    """The longest sum of a path's queues, if the windows of all pairs wait at each link."""
     on, routing, found = topology.spec, Routing(topology, health), defaultdict[Hop, float](float)
+    paths = list[Sequence[Hop]]()
     for one, other in permutations(topology.gpus, 2):
         ways = product(range(on.lanes), range(on.entropies)) if one.domain != other.domain else ()
         for lane, entropy in ways:
-            for hop in routing.path_if_any(one, other.by(lane), entropy) or ():
-                found[hop] += on.roce.queue_pairs / on.entropies
-    return found
+            paths.append(routing.path_if_any(one, other.by(lane), entropy) or ())
+            for hop in paths[-1]:
+                found[hop] += on.roce.queue_pairs / on.entropies * window * FRAME_BITS
+    return max((sum(found[hop] / hop.link.rate_bps for hop in path) for path in paths), default=0.0)
 
 
 @given(fabrics_with_failures(), st.sampled_from(SELECTIONS), st.integers(1, 64))
-def test_the_longest_queue_is_that_of_the_pairs_whose_paths_share_a_link(
+def test_a_packet_waits_in_all_queues_of_its_path_for_the_pairs_that_share_it(
     failed: tuple[Topology, Health], selected: tuple[SpineSelection, int], window: int
 ) -> None:
     (fabric, health), (selection, queue_pairs) = failed, selected
@@ -54,25 +56,23 @@ def test_the_longest_queue_is_that_of_the_pairs_whose_paths_share_a_link(
     topology = by_roce(fabric, queue_pairs, selection)
     roce = replace(topology.spec.roce, window=window)
     topology = replace(topology, spec=replace(topology.spec, roce=roce))
-    expected_s = max(
-        (
-            count * window * FRAME_BITS / hop.link.rate_bps
-            for hop, count in waiting(topology, health).items()
-        ),
-        default=0.0,
+    expected_s, found_s = (
+        longest_s(topology, health, window),
+        longest_wait_s([Epoch(topology, health)]),
     )
-    assert longest_queue_s([Epoch(topology, health)]) == pytest.approx(expected_s)
+    if selection is SpineSelection.SPRAY:
+        # Each of its uplinks counts as the slowest of all ways, which one path need not have.
+        assert expected_s * (1 - 1e-6) <= found_s <= 2 * expected_s * (1 + 1e-6)
+    else:
+        assert found_s == pytest.approx(expected_s)
 
 
 @given(regular_topologies(5, 4, most_missing=2))
-def test_where_no_pairs_share_links_oddly_the_timeout_is_by_the_number_of_gpus(
-    fabric: Topology,
-) -> None:
+def test_no_path_without_odd_links_has_longer_queues_than_unfollowed_ones(fabric: Topology) -> None:
     topology = by_roce(fabric, 1, SpineSelection.DESTINATION)
-    assume(topology.spec.has_plain_links)
-    assert with_timeout(topology.spec, ()) is topology.spec
-    queue_s = longest_queue_s([Epoch(topology)])
-    assert queue_s <= topology.spec.retransmission_timeout_s * (1 + 1e-6)
+    assume(not topology.spec.keys_without_forms)
+    waits_s = longest_wait_s([Epoch(topology)])
+    assert waits_s <= topology.spec.retransmission_timeout_s * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(("domains", "follows"), [(8, True), (512, False)])
@@ -90,26 +90,28 @@ SLOW_NIC = "[{what: nic-link, how: degrade, rate: 50 Gbit/s}]"
 
 
 @pytest.mark.parametrize(
-    ("keys", "faults", "pairs", "rate_bps"),
+    ("keys", "faults", "pairs"),
     [
-        ("pxn: false", "[]", 15, 20e6),
+        # NIC links up and down, for twelve others; HB links, of nine times their rate, for nine.
+        ("pxn: true", "[]", 2 * (12 + 9 / 9)),
         # Four GPUs of a rail send to three on other rails, in each of three other domains.
-        ("spines: 1, oversubscription: 4", "[]", 36, 20e6),
-        ("oversubscription: 4", "[]", 15, 5e6),
-        ("pxn: false", SPINES, 36, 20e6),
+        ("pxn: false", "[]", 2 * (12 + 9)),
+        ("spines: 1, oversubscription: 4", "[]", 2 * (12 + 36)),
+        ("oversubscription: 4", "[]", 2 * (12 + 9 * 4)),
+        ("pxn: false", SPINES, 2 * (12 + 36)),
         # The four GPUs of a domain send to twelve others.
-        ("nics_per_domain: 1", "[]", 48, 20e6),
-        ("nics_per_domain: 2", "[]", 24, 20e6),
+        ("nics_per_domain: 1", "[]", 2 * (48 + 48 / 9)),
+        ("nics_per_domain: 2", "[]", 2 * (24 + 12 + 24 / 9)),
         # A slow link is used until it is drained; one of two ports has half of its NIC's rate.
-        ("pxn: false", SLOW_NIC, 15, 2.5e6),
-        ("nic_ports: 2", SLOW_NIC, 15, 2.5e6),
-        ("spines: 1, oversubscription: 4", SLOW_UPLINK, 36, 19.5e6),
+        ("pxn: false", SLOW_NIC, 12 * 8 + 12 + 2 * 9),
+        ("nic_ports: 2", SLOW_NIC, 12 * 8 + 12 * 2 + 2 * 18),
+        ("spines: 1, oversubscription: 4", SLOW_UPLINK, 2 * 12 + 36 + 36 * 20 / 19.5),
     ],
 )
 def test_by_default_a_packet_waits_for_all_that_may_be_before_it(
-    tmp_path: Path, keys: str, faults: str, pairs: int, rate_bps: float
+    tmp_path: Path, keys: str, faults: str, pairs: float
 ) -> None:
-    expected_s = pairs * 32 * FRAME_BITS / rate_bps
+    expected_s = pairs * 32 * FRAME_BITS / 20e6
     assert timeout_s(tmp_path, keys, faults) == pytest.approx(expected_s)
     assert timeout_s(tmp_path, f"{keys}, roce: {{timeout_seconds: 3}}", faults) == 3
 
@@ -158,5 +160,5 @@ def test_a_run_brings_its_fabric_up_with_that_timeout(
 @pytest.mark.parametrize(("given", "told"), [("0.2", True), ("60", False), ("null", False)])
 def test_a_timeout_that_full_queues_may_exceed_is_told(given: str, told: bool) -> None:
     scenario = load(LIBRARY / "roce-nic-down.yaml", [f"fabric.roce.timeout_seconds={given}"])
-    said = "rail-only: the timeout is 200 ms, and an answer may take 1.7 s behind full queues."
+    said = "rail-only: the timeout is 0.2 s, and an answer may take 3.69 s behind full queues."
     assert (said in notes(scenario)) is told
