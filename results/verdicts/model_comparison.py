@@ -312,8 +312,8 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     if again := measured.executions.retransmits:
         is_tcp = spec.transport is Transport.TCP
         who, what = ("TCP", "segment") if is_tcp else ("RoCE and TCP", "packet")
-        why = "a sprayed packet that others overtake counts as lost" * spec.sprays
-        reasons = filter(None, (why, late_answers([epoch or Epoch(measured.topology)])))
+        overtaken = "a sprayed packet that others overtake counts as lost" if spec.sprays else ""
+        reasons = filter(None, (overtaken, late_answers([epoch or Epoch(measured.topology)])))
         yield Verdict.PASS, ": ".join([f"{who} retransmitted {counted(again, what)}", *reasons])
     if measured.dropped_packets:
         kind = Verdict.PASS if spec.nic.queue else Verdict.WARN

@@ -331,8 +331,9 @@ def _short_timeouts(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each fabric, if small, whose given timeout full queues may exceed."""
     for spec in scenario.fabrics:
         if spec.roce.timeout_s is not None and spec.gpus <= EXACT_UP_TO_GPUS:
-            why = late_answers(queue_epochs(spec, scenario.faults.get(spec.kind, ())))
-            yield from [f"{spec.kind}: {why}."] * bool(why)
+            epochs = queue_epochs(spec, scenario.faults.get(spec.kind, ()))
+            if why := late_answers(epochs):
+                yield f"{spec.kind}: {why}."
 
 
 def _grain(case: Case, spec: FabricSpec) -> Iterator[str]:
