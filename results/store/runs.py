@@ -25,7 +25,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
@@ -102,13 +102,17 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _lock(folder: Path, how: int) -> int:
-    """Make a folder and lock it until the returned descriptor, or the process, ends."""
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Make a folder, and lock it; the kernel ends the lock with the process."""
     make_folder(folder)
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with suppress(OSError):  # a file system without locks
-        fcntl.flock(lock, how)
-    return lock
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, how)
+        yield
+    finally:
+        os.close(lock)
 
 
 @dataclass(frozen=True)
@@ -126,13 +130,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and lock it; the kernel ends the lock with the process."""
-        with storing("runs", self.path.parent):
-            lock = _lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
+        """Make the folder, and lock it for as long as the context lasts."""
+        with ExitStack() as lock:
+            with storing("runs", self.path.parent):
+                lock.enter_context(_locked(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB))
             yield
-        finally:
-            os.close(lock)
 
     def begin(self, scenario: str, environment: Any) -> None:
         """Write scenario and environment, mark it `running`; raise `InputError` if that fails."""
@@ -261,18 +263,14 @@ def copy_all(made: Path, store: Path) -> dict[str, Path]:
     the store cannot be written.
     """
     copied = dict[str, Path]()
-    with storing("runs", store):
-        # Names of virtual machines repeat: only one process at a time copies all into the store.
-        lock = _lock(store, fcntl.LOCK_EX)
-        try:
-            for number, run in enumerate(stored_runs(made), next_number(store)):
-                _renumber(run, number)
-            for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
-                if place != made / SWEEPS:
-                    name = str(place.relative_to(made))
-                    copied[name] = _copy_beside(place, store / name)
-        finally:
-            os.close(lock)
+    # Names of virtual machines repeat: only one process at a time copies all into the store.
+    with storing("runs", store), _locked(store, fcntl.LOCK_EX):
+        for number, run in enumerate(stored_runs(made), next_number(store)):
+            _renumber(run, number)
+        for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
+            if place != made / SWEEPS:
+                name = str(place.relative_to(made))
+                copied[name] = _copy_beside(place, store / name)
     return {name: place for name, place in copied.items() if place != store / name}
 
 
