@@ -42,7 +42,7 @@ from linux.files.user_files import (
     work_folder,
     write_table,
 )
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, refusing
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat, TransferRecord
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = Path("runs")
 SWEEPS = "sweeps"
+UNREADABLE = "cannot be read"
 SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
@@ -212,11 +213,8 @@ class RunFolder:
 def storing(things: str, store: Path, hint: str = "name another --store") -> Iterator[None]:
     """Raise `InputError` if a store cannot be written."""
     require_utf8(store.absolute())
-    try:
+    with refusing(store, f"{things} cannot be stored", hint):
         yield
-    except OSError as error:
-        what = f"{things} cannot be stored: {error.strerror or error}"
-        raise InputError(Problem(str(store), what, hint)) from None
 
 
 def require_writable(store: Path, hint: str = "name another --store") -> None:
@@ -301,7 +299,7 @@ def stored_runs(store: Path) -> list[Path]:
     Runs are ordered by their numbers, as a clock may be set back.
     """
     places = [*entries(store), *store.glob(f"{SWEEPS}/*/*/*")]
-    with told_unreadable(store):
+    with refusing(store, UNREADABLE):
         runs = [place for place in places if _is_run(place)]
     return sorted(runs, key=lambda run: (number_of(run), run.name))
 
@@ -311,18 +309,9 @@ def entries(folder: Path) -> list[Path]:
 
     `Path.glob` of newer releases of Python takes such a folder for empty.
     """
-    with told_unreadable(folder), suppress(FileNotFoundError, NotADirectoryError):
+    with refusing(folder, UNREADABLE), suppress(FileNotFoundError, NotADirectoryError):
         return list(folder.iterdir())
     return []
-
-
-@contextmanager
-def told_unreadable(folder: Path) -> Iterator[None]:
-    """Turn the `OSError` of a folder that cannot be read into an `InputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
 
 
 def _is_run(place: Path) -> bool:
