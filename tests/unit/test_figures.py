@@ -85,7 +85,8 @@ def test_a_leading_cell_that_repeats_the_one_above_is_empty() -> None:
 
 
 def test_a_query_sees_all_rows_in_their_order_with_the_keys_that_only_some_have() -> None:
-    rows = [{"fabric": "b", "up_s": 1.0 / 3}, {"fabric": "a"}, {"fabric": "a", "up_s": 2, "x": [1]}]
+    some: list[dict[str, Any]] = [{"fabric": "b", "up_s": 1 / 3}, {"fabric": "a"}]
+    rows = [*some, {"fabric": "a", "up_s": 2, "x": [1]}]
     assert list(Table("fabric up_s", query="FROM figure WHERE up_s IS NOT NULL").lines(rows)) == [
         "| fabric | up, s |",
         "|---|---|",
