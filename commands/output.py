@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from model.errors import InputError, Problem, visible
+from model.errors import InputError, Problem, refusing, visible
 
 if TYPE_CHECKING:
     from results.sections.section import Section
@@ -71,14 +71,9 @@ def printed_whole(console: Console, place: Path) -> Iterator[None]:
     console.file.write(printed.get())
 
 
-@contextmanager
-def writing(place: Path, option: str = "--to") -> Iterator[None]:
+def writing(place: Path, option: str = "--to") -> AbstractContextManager[None]:
     """Turn an `OSError` of files written to a place into an `InputError` that names the option."""
-    try:
-        yield
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise InputError(Problem(str(place), what, f"name another {option}")) from None
+    return refusing(place, "cannot be written", f"name another {option}")
 
 
 def draw_figure(path: Path, draw: Callable[[Path], None]) -> None:

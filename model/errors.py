@@ -11,7 +11,10 @@ RailbedError
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from model.sentences import counted
 
@@ -70,6 +73,16 @@ class InputError(RailbedError):
         if len(problems) > MOST_PROBLEMS:
             lines.append(f"and {counted(len(problems) - MOST_PROBLEMS, 'more problem')}")
         super().__init__("\n".join(lines))
+
+
+@contextmanager
+def refusing(place: Path, what: str, hint: str = "") -> Iterator[None]:
+    """Turn an `OSError` into an `InputError` that says what failed at a place, and why."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(Problem(str(place), f"{what}: {why}", hint)) from None
 
 
 class NotReady(RailbedError):

@@ -24,25 +24,11 @@ WIDTH, WIDE, POINTS = 4.6, 6.0, 9
 # Letters of a name, at most: a longer one would leave no room for the picture; of a value below it.
 MOST_LETTERS, VALUE_LETTERS = 64, 20
 DPI = 300
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "axes.titlesize": "medium",
-    "axes.labelsize": "medium",
-    "legend.fontsize": "small",
-    "legend.frameon": False,
-    "xtick.labelsize": "small",
-    "ytick.labelsize": "small",
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.linewidth": 0.4,
-    "grid.color": "0.85",
-    "axes.axisbelow": True,
-    # Names of users are plain text, neither formulas nor paths.
-    "text.parse_math": False,
-}
+# Labels of a logarithmic axis: matplotlib's own are formulas.
+PLAIN = "{x:g}"
+STYLE = mpl.rc_params_from_file(
+    Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+)
 # Colours that differ in lightness, too: for print without colour, and for red-green blindness.
 MEASURED, MODELED = "#1a5f9e", "#111111"
 SERIES = ("#1a5f9e", "#c75b12", "#5b3f8c", "#2f7d4f", "#8a6d00", "#9c2c54")
@@ -153,11 +139,6 @@ def label_values(axes: Axes, places: Mapping[str, float]) -> None:
     boxes.sort(key=lambda box: box.x0)
     if any(box.x1 > following.x0 for box, following in pairwise(boxes)):
         axes.tick_params(axis="x", rotation=90)
-
-
-def plain(value: float, _position: float) -> str:
-    """Format a label of a logarithmic axis: matplotlib's own is a formula."""
-    return f"{value:g}"
 
 
 def _inline(svg: str, prefix: str) -> str:

@@ -153,7 +153,7 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(kit.plain)
+            axes.xaxis.set_major_formatter(kit.PLAIN)
             axes.minorticks_off()
         axes.set_xlabel("time of a transfer (ms), from its start to its last byte")
         axes.set_ylabel("% of transfers")

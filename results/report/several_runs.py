@@ -5,17 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from model.sentences import counted
-from results.figures.kit import (
-    MARKERS,
-    MODELED,
-    SERIES,
-    Picture,
-    drawing,
-    label_values,
-    look,
-    plain,
-    shortened,
-)
+from results.figures import kit
 from results.render.page import Article, Part
 from results.report.charts import LEGEND_ROW, bus_bandwidth, case_rows, draw_measured, write_beside
 from results.sections.run import timed
@@ -59,19 +49,21 @@ def _compared_answer(cases: Sequence[Result]) -> str:
     return f"{counted}{': ' if effects else ''}{effects}{not_compared}."
 
 
-def _compared(cases: Sequence[Result]) -> Picture:
+def _compared(cases: Sequence[Result]) -> kit.Picture:
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             for which, measured in enumerate(case["measured_s"]):
                 height = row + 0.24 * which - 0.12
-                draw_measured(axes, measured, height, MARKERS[which], SERIES[which])
+                draw_measured(axes, measured, height, kit.MARKERS[which], kit.SERIES[which])
             write_beside(axes, row, effect_in_words(case))
         for which, name in enumerate(NAMES):
-            axes.plot([], [], MARKERS[which], color=SERIES[which], label=name)
+            axes.plot([], [], kit.MARKERS[which], color=kit.SERIES[which], label=name)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
-        axes.set_xlabel("completion time (emulated s); B against A", color=MODELED)
+        axes.set_xlabel("completion time (emulated s); B against A", color=kit.MODELED)
         figure.legend(loc="outside upper left", ncols=2)
-    return Picture("comparison", f"Completion times of both runs in {len(cases)} cases.", figure)
+    return kit.Picture(
+        "comparison", f"Completion times of both runs in {len(cases)} cases.", figure
+    )
 
 
 def sweep_article(result: Result) -> Article:
@@ -132,7 +124,7 @@ def _swept_answer(result: Result) -> str:
     return f"{told} The verdict is {result['verdict']}."
 
 
-def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
+def _swept(points: Sequence[Result], name: str, number: int) -> kit.Picture:
     """Draw a case over the first parameter, with a line for each setting of the others."""
     key = next(iter(points[0]["parameters"]))
     places = _places([point["parameters"][key] for point in points])
@@ -142,22 +134,22 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
         mine = [(place, case) for case in point["cases"] if case["case"] == name]
         if mine:
             lines.setdefault(_others(point, key), []).extend(mine)
-    with drawing(HEIGHT) as figure:
+    with kit.drawing(HEIGHT) as figure:
         axes = figure.add_subplot()
         shown = list(lines.items())[:MOST_LINES]
         for index, (others, cases) in enumerate(shown):
             _line(axes, sorted(cases, key=lambda pair: pair[0]), others, index)
-        axes.plot([], [], color=MODELED, linewidth=0.8, label="modeled")
+        axes.plot([], [], color=kit.MODELED, linewidth=0.8, label="modeled")
         if _spans_decades(places.values()):
             axes.set_xscale("log")
             axes.minorticks_off()
-        label_values(axes, places)
+        kit.label_values(axes, places)
         axes.set_xlabel(key)
         axes.set_ylabel("completion time (s)")
         times_s = list(_times_s(points, without_fabric(name)))
         if _spans_decades(times_s):
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(plain)
+            axes.yaxis.set_major_formatter(kit.PLAIN)
             axes.set_ylim(min(times_s) / 1.5, max(times_s) * 1.5)
         else:
             axes.set_ylim(0, 1.05 * max(times_s))
@@ -169,7 +161,7 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
             figure.set_figheight(HEIGHT + LEGEND_ROW * len(shown) / 2)
     hidden = counted(len(lines) - len(shown), "more setting", "of the other parameters")
     more = f" Not drawn: {hidden}." if len(lines) > len(shown) else ""
-    return Picture(f"sweep-{number}", f"{name} over {key}.{more}", figure)
+    return kit.Picture(f"sweep-{number}", f"{name} over {key}.{more}", figure)
 
 
 def _spans_decades(values: Collection[float]) -> bool:
@@ -198,7 +190,7 @@ def _line(axes: Axes, placed: Sequence[tuple[float, Result]], others: str, index
     medians = [measured["median"] for _, measured in whole]
     below = [measured["median"] - measured["min"] for _, measured in whole]
     above = [measured["max"] - measured["median"] for _, measured in whole]
-    style = look(index, label=shortened(others) or "measured")
+    style = kit.look(index, label=kit.shortened(others) or "measured")
     axes.errorbar([x for x, _ in whole], medians, (below, above), capsize=3, **style)
     modeled = [case["modeled_s"] for _, case in placed]
-    axes.plot([x for x, _ in placed], modeled, color=MODELED, linewidth=0.8)
+    axes.plot([x for x, _ in placed], modeled, color=kit.MODELED, linewidth=0.8)

@@ -247,7 +247,8 @@ def _strategies(designs: Sequence[Result]) -> Section:
     """The strategy of each model on each design."""
     rows = list[Row]()
     for one in designs:
-        rows += ((one["design"],), *map(_strategy_row, one["models"]))
+        rows.append((one["design"],))
+        rows += ((model["configuration"], Marked(_degrees(model))) for model in one["models"])
     text = (
         "Degrees above 1: tensor, pipeline, data, expert, context; after / the part in an HB "
         "domain; then the recomputation, if any."
@@ -260,10 +261,6 @@ def _strategies(designs: Sequence[Result]) -> Section:
         if any(one["models"][index][key] != model[key] for one in designs for key in CHOSEN)
     ]
     return Section("Strategies", ("model", "degrees"), rows, text, differ)
-
-
-def _strategy_row(model: Result) -> Row:
-    return model["configuration"], Marked(_degrees(model))
 
 
 def _degrees(model: Result) -> str:

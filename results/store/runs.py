@@ -25,7 +25,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
@@ -42,7 +42,7 @@ from linux.files.user_files import (
     work_folder,
     write_table,
 )
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, refusing
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat, TransferRecord
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = Path("runs")
 SWEEPS = "sweeps"
+UNREADABLE = "cannot be read"
 SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
@@ -102,13 +103,17 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _lock(folder: Path, how: int) -> int:
-    """Make a folder and lock it until the returned descriptor, or the process, ends."""
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Make a folder, and lock it; the kernel ends the lock with the process."""
     make_folder(folder)
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with suppress(OSError):  # a file system without locks
-        fcntl.flock(lock, how)
-    return lock
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, how)
+        yield
+    finally:
+        os.close(lock)
 
 
 @dataclass(frozen=True)
@@ -126,13 +131,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and lock it; the kernel ends the lock with the process."""
-        with storing("runs", self.path.parent):
-            lock = _lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
+        """Make the folder, and lock it for as long as the context lasts."""
+        with ExitStack() as lock:
+            with storing("runs", self.path.parent):
+                lock.enter_context(_locked(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB))
             yield
-        finally:
-            os.close(lock)
 
     def begin(self, scenario: str, environment: Any) -> None:
         """Write scenario and environment, mark it `running`; raise `InputError` if that fails."""
@@ -210,11 +213,8 @@ class RunFolder:
 def storing(things: str, store: Path, hint: str = "name another --store") -> Iterator[None]:
     """Raise `InputError` if a store cannot be written."""
     require_utf8(store.absolute())
-    try:
+    with refusing(store, f"{things} cannot be stored", hint):
         yield
-    except OSError as error:
-        what = f"{things} cannot be stored: {error.strerror or error}"
-        raise InputError(Problem(str(store), what, hint)) from None
 
 
 def require_writable(store: Path, hint: str = "name another --store") -> None:
@@ -261,18 +261,14 @@ def copy_all(made: Path, store: Path) -> dict[str, Path]:
     the store cannot be written.
     """
     copied = dict[str, Path]()
-    with storing("runs", store):
-        # Names of virtual machines repeat: only one process at a time copies all into the store.
-        lock = _lock(store, fcntl.LOCK_EX)
-        try:
-            for number, run in enumerate(stored_runs(made), next_number(store)):
-                _renumber(run, number)
-            for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
-                if place != made / SWEEPS:
-                    name = str(place.relative_to(made))
-                    copied[name] = _copy_beside(place, store / name)
-        finally:
-            os.close(lock)
+    # Names of virtual machines repeat: only one process at a time copies all into the store.
+    with storing("runs", store), _locked(store, fcntl.LOCK_EX):
+        for number, run in enumerate(stored_runs(made), next_number(store)):
+            _renumber(run, number)
+        for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
+            if place != made / SWEEPS:
+                name = str(place.relative_to(made))
+                copied[name] = _copy_beside(place, store / name)
     return {name: place for name, place in copied.items() if place != store / name}
 
 
@@ -303,7 +299,7 @@ def stored_runs(store: Path) -> list[Path]:
     Runs are ordered by their numbers, as a clock may be set back.
     """
     places = [*entries(store), *store.glob(f"{SWEEPS}/*/*/*")]
-    with told_unreadable(store):
+    with refusing(store, UNREADABLE):
         runs = [place for place in places if _is_run(place)]
     return sorted(runs, key=lambda run: (number_of(run), run.name))
 
@@ -313,18 +309,9 @@ def entries(folder: Path) -> list[Path]:
 
     `Path.glob` of newer releases of Python takes such a folder for empty.
     """
-    with told_unreadable(folder), suppress(FileNotFoundError, NotADirectoryError):
+    with refusing(folder, UNREADABLE), suppress(FileNotFoundError, NotADirectoryError):
         return list(folder.iterdir())
     return []
-
-
-@contextmanager
-def told_unreadable(folder: Path) -> Iterator[None]:
-    """Turn the `OSError` of a folder that cannot be read into an `InputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
 
 
 def _is_run(place: Path) -> bool:

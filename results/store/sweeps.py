@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from linux.files.program_files import program_version
 from linux.files.user_files import cleared, give, make_folder, sync, take_lock
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, refusing
 from model.sweep import Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json
 from results.store.runs import SWEEPS, entries, read_result, storing
@@ -142,13 +142,9 @@ class SweepFolder:
     def locked(self) -> Iterator[None]:
         """Lock the sweep; raise `InputError` if another process runs it, or it cannot be locked."""
         place, flags = self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
+        with refusing(place, "cannot be locked", "resume it as its owner, or with `sudo`"):
             descriptor = os.open(place, flags, 0o600)
             give(place)
-        except OSError as error:
-            what = f"cannot be locked: {error.strerror}"
-            hint = "resume it as its owner, or with `sudo`"
-            raise InputError(Problem(str(place), what, hint)) from None
         with os.fdopen(descriptor) as lock:
             if not take_lock(lock):
                 what = "another process runs this sweep"

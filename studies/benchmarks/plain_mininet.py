@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -116,12 +116,10 @@ def plain_job(fabric: PlainFabric, spec: FabricSpec) -> Iterator[PlacedJob]:
     sockets = [folder / f"{rank}.sock" for rank in range(len(fabric.process_ids))]
     with ExitStack() as stack:
         for process_id, path in zip(fabric.process_ids, sockets, strict=True):
-            command, log = (
-                [sys.executable, "-IS", str(archive), str(path)],
-                path.with_suffix(".log"),
-            )
+            command = [sys.executable, "-IS", str(archive), str(path)]
+            agent = running(command, path.with_suffix(".log"), fabric.lock.environment)
             with namespace_of(process_id):
-                stack.enter_context(running(command, log, fabric.lock.environment))
+                stack.enter_context(agent)
         for path in sockets:
             wait_for(path.exists, f"start of the agent at {path.name}", DEADLINE_S)
         agents = stack.enter_context(agent_client(sockets, spec, lambda: None))
@@ -179,7 +177,10 @@ def _surroundings(lock: RunLock, log: Path) -> Iterator[int]:
             netlink.link("set", index=1, state="up")
         variables = stack.enter_context(plain_open_vswitch(lock))
         ryu = stack.enter_context(learning_controller(lock, log))
-        stack.enter_context(_environment(variables))
+        # for the shells that Mininet starts
+        stack.callback(os.environ.update, dict(os.environ))
+        stack.callback(os.environ.clear)
+        os.environ.update(variables)
         stack.callback(lg.setLevel, lg.level)
         lg.setLevel(logging.CRITICAL)
         yield ryu.pid
@@ -265,15 +266,3 @@ def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
             network = addressing.rail_network(peer.rail)
             own = addressing.nic_address(gpu)
             host.cmd(f"ip route add {network} via {addressing.hb_address(peer)} src {own}")
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the shells that Mininet starts; restore them afterwards."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -13,7 +13,7 @@ import platform
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -24,14 +24,16 @@ from linux.files.program_files import ROOT, rows_of
 from linux.files.user_files import write_text
 from linux.machine.processor import model_name, stolen_s
 from linux.processes.lifetime import first_line
-from model.measurement.link_quality import Outcome
 from model.sentences import counted
 from results.render.markdown import table
+from results.store.tables import in_memory
 from studies.benchmarks import BENCHMARKS, code_of
 from studies.benchmarks.rows import Row
 
 DOCS = ROOT / "docs"
 FOLDER = DOCS / "reference" / "figures"
+# Which rows tables have, if not all.
+QUERIES = Path(__file__).with_name("queries")
 UNKNOWN = "unknown"
 # The pages with figures.
 PAGES = (
@@ -109,7 +111,7 @@ def _rounded(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table by key, for all rows that have the last one.
+    """The columns of a table by key, for all rows, or those of `query`, that have the last one.
 
     With `across`, each combination of those keys' values is a column, whose cells have the values
     of the last key.
@@ -117,12 +119,13 @@ class Table:
 
     columns: str
     across: str = ""
-    of: Callable[[Sequence[Row]], Iterable[Row]] = iter
+    query: str = ""
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
         """Yield the lines in Markdown; a leading cell that repeats the one above is empty."""
         keys = self.columns.split()
-        mine = [row for row in self.of(rows) if keys[-1] in row]
+        chosen = _answered(self.query, rows) if self.query else rows
+        mine = [row for row in chosen if keys[-1] in row]
         if self.across:
             keys, mine = _pivoted(keys, self.across.split(), mine)
         cells = ([_cell(key, row.get(key)) for key in keys] for row in mine)
@@ -157,23 +160,7 @@ def _pivoted(
 
 
 # Titles that the key does not say, and keys whose values are shares.
-TITLES = {
-    "asked": "noise",
-    "cpu_s_per_gbyte": "CPU s / GB",
-    "cpu_s_per_gigabyte": "CPU s / GB",
-    "machine_mib_per_gpu": "MiB / GPU",
-    "observed": "by observation",
-    "replay_ratio": "of its replay",
-    "cpu_s_per_gigabyte_ratio": "CPU ratio",
-    "gpus": "GPUs",
-    "mbit_per_s": "rate, Mbit/s",
-    "carried_gbit_per_s": "carried, Gbit/s",
-    "nominal_gbit_per_s": "nominal, Gbit/s",
-    "nic_mbps": "NIC, Mbit/s",
-    "nic_mbit_per_s": "NIC, Mbit/s",
-    "updates_per_s": "updates / s",
-    "server_share_of_a_core": "server, of a core",
-}
+TITLES = {row["key"]: row["title"] for row in rows_of(Path(__file__).with_name("titles.csv"))}
 SHARES = re.compile(
     r"(asked|spread|error\w*|measured|modeled|steal|server_share_of_a_core|headers|bursts|last_segment|"
     r"acknowledgements|probes|latency)"
@@ -209,94 +196,24 @@ def _cell(key: str, value: object) -> str:
     return f"{value:.4g}"
 
 
-def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
-    """Summarize the self-check: cases and errors of each verdict under each noise."""
-    for asked in dict.fromkeys(row["asked"] for row in rows):
-        for verdict in ("pass", "warn", "fail"):
-            mine = [r for r in rows if (r["asked"], r.get("observed")) == (asked, verdict)]
-            errors = [abs(row["ratio"] - 1) for row in mine]
-            yield {
-                "asked": asked,
-                "observed": verdict,
-                "cases": len(mine),
-                "error_least": min(errors, default=0.0),
-                "error_most": max(errors, default=0.0),
-                "right": sum(row["judged_right"] for row in mine),
-            }
-
-
-def _most(key: str, begins: str = "") -> Callable[[Sequence[Row]], list[Row]]:
-    """Keep the rows with the largest value of a key, and of cases whose names begin so."""
-
-    def kept(rows: Sequence[Row]) -> list[Row]:
-        most = max(row[key] for row in rows)
-        return [row for row in rows if row[key] == most and row.get("case", "").startswith(begins)]
-
-    return kept
-
-
-def _hard(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out classes and rates of links at which calibration knows every slowed link."""
-    right = {100: "right", 98: "wrong", 97: "wrong"}
-    missed = {
-        (row["kind"], row["mbit_per_s"])
-        for row in rows
-        if row[right[row["left_percent"]]] < sum(row[name] for name in Outcome)
-    }
-    return (row for row in rows if (row["kind"], row["mbit_per_s"]) in missed)
-
-
-def _contending(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out jobs, which have a table, and rail-only fabrics that differ in their uplinks."""
-    same = "4 x 4, 2:1 by hash", "rail-only"
-    contended = (row for row in rows if row["scenario"] == "contention" and "ratio" in row)
-    return (row for row in contended if (row["shape"], row["fabric"]) != same)
-
-
-def _by_fabric(rows: Sequence[Row]) -> Iterator[Row]:
-    """Put the ratios of each fabric into one row."""
-    cases = [row for row in rows if "ratio" in row]
-    for fabric in dict.fromkeys(row["fabric"] for row in cases):
-        mine = [row for row in cases if row["fabric"] == fabric]
-        ratios = [row["ratio"] for row in mine]
-        yield {
-            "fabric": fabric,
-            "cases": len(mine),
-            "ratio_least": min(ratios),
-            "ratio_most": max(ratios),
-            "within_2_percent": sum(abs(ratio - 1) <= 0.02 for ratio in ratios),
-            "failed": sum(row["verdict"] == "fail" for row in mine),
-        }
-
-
-def _by_source(rows: Sequence[Row]) -> Iterator[Row]:
-    """Put the figures of a source into one row."""
-    for source in dict.fromkeys(row["against"] for row in rows):
-        mine = [row for row in rows if row["against"] == source]
-        figures = {
-            key: ", ".join(f"{row[key]:.3g}" for row in mine) for key in ("published", "modeled")
-        }
-        yield {"against": source, "unit": mine[0]["unit"], **figures}
-
-
-# Which rows a table has, if not all: the words of tables.csv.
-ROWS: Mapping[str, Callable[[Sequence[Row]], Iterable[Row]]] = {
-    "": iter,
-    "by verdict": _by_verdict,
-    "by fabric": _by_fabric,
-    "by source": _by_source,
-    "not always known": _hard,
-    "contending": _contending,
-    "fastest NICs of rail-only": _most("nic_mbps", "rail-only"),
-    "most GPUs": _most("gpus"),
-}
+def _answered(query: str, rows: Sequence[Row]) -> list[Row]:
+    """Answer a query in SQL, which sees the rows as the table `figure`; keys of a few are NULL."""
+    content = json.dumps(rows)
+    with in_memory() as memory:
+        structure = memory.execute("SELECT json_structure(?)", [content]).fetchall()[0][0]
+        made = "CREATE TABLE figure AS SELECT unnest(from_json(?, ?), recursive := true)"
+        memory.execute(made, [content, structure])
+        answer = memory.execute(query)
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
 def _tables() -> dict[str, list[Table]]:
     """Read the tables of each figure, in their order."""
     tables = defaultdict[str, list[Table]](list)
     for row in rows_of(Path(__file__).with_name("tables.csv")):
-        tables[row["figure"]].append(Table(row["columns"], row["across"], ROWS[row["rows"]]))
+        query = row["rows"] and (QUERIES / f"{row['rows']}.sql").read_text(encoding="utf-8")
+        tables[row["figure"]].append(Table(row["columns"], row["across"], query))
     return dict(tables)
 
 

@@ -84,6 +84,17 @@ def test_a_leading_cell_that_repeats_the_one_above_is_empty() -> None:
     ]
 
 
+def test_a_query_sees_all_rows_in_their_order_with_the_keys_that_only_some_have() -> None:
+    some: list[dict[str, Any]] = [{"fabric": "b", "up_s": 1 / 3}, {"fabric": "a"}]
+    rows = [*some, {"fabric": "a", "up_s": 2, "x": [1]}]
+    assert list(Table("fabric up_s", query="FROM figure WHERE up_s IS NOT NULL").lines(rows)) == [
+        "| fabric | up, s |",
+        "|---|---|",
+        "| b | 0.3333 |",
+        "| a | 2 |",
+    ]
+
+
 def test_values_across_are_columns() -> None:
     rows = [
         {"case": case, "asked": share, "ratio": 1 + share, "up_s": share}

@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 
 from linux.files.user_files import Unreadable, read_bytes
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, refusing
 from model.workload.trace import Trace
 from traffic_gen.traces.formats import (
     aicb,
@@ -190,11 +190,9 @@ def _profiles(folder: Path) -> list[Path]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    try:
+    with refusing(folder, "cannot be read"):
         names = sorted(os.listdir(folder))
-        return [folder / name for name in names if not name.startswith(OF_MACOS)]
-    except OSError as error:
-        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
+    return [folder / name for name in names if not name.startswith(OF_MACOS)]
 
 
 def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:

@@ -1,0 +1,1 @@
+FROM figure WHERE gpus = (SELECT max(gpus) FROM figure)
