@@ -147,8 +147,8 @@ def _print_like_nccl_tests(
         for case in scenario.cases
         if not isinstance(case.task, SizedCollective) or case.task.members is None
     )
-    missing = (f"not predicted: {what}" for what in (*bare, *left_out(scenario)))
-    for told in (*notes, *missing):
+    missing = (f"not predicted: {name}" for name in bare)
+    for told in (*notes, *missing, *(f"left out: {what}" for what in left_out(scenario))):
         print(visible(f"# {told}"))
 
 
