@@ -364,7 +364,8 @@ def _loads(plan: CasePlan, machine: Machine | None) -> Iterator[Row]:
             if machine is not None and need is not None:
                 possible = shown(machine.most_packets_per_s(kind, size / packets))
                 share = f"{need.by_hop[kind]:.1%}"
-            yield f"{kind}", f"{packets:,.0f}", f"{size / 1e6:.3g}", possible, share, Marked("")
+            rate = f"{float(f'{size / 1e6:.3g}'):,.12g}"
+            yield f"{kind}", f"{packets:,.0f}", rate, possible, share, Marked("")
     if need is not None:
         yield "agents, per transfer", "", "", "", f"{need.transfers:.1%}", Marked("")
         yield "switch thread, of one core", "", "", "", f"{need.thread:.1%}", Marked("")
