@@ -20,7 +20,7 @@ from model.fabric.topology import LinkKind
 from model.fabric.transport import Transport
 from model.faults import Fault, health_under
 from model.job.concurrent_jobs import ConcurrentJobs
-from model.prediction.fluid import arrivals_s, predict
+from model.prediction.fluid import arrivals_s, busiest_flows, predict
 from model.prediction.load import (
     CPU_BUDGET,
     REFUSED_ABOVE,
@@ -41,7 +41,6 @@ from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
 from results.sections.section import Marked, Row, Section, grain_shown, human_seconds
-from results.verdicts.breakdown import busiest_flows
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.task import BANDWIDTH_ALONE, EXACT_UP_TO_GPUS, MOST_SIMULATED, Task
 
