@@ -28,7 +28,7 @@ from model.fabric.build import build_topology, exchanged, straight_cross_connect
 from model.fabric.topology import Gpu
 from model.workload.transfers.collective import Collective
 from results.figures.kit import FORMATS, VALUE_LETTERS, shortened
-from results.render.page import Article, render
+from results.render.page import Article, Repetition, render
 from results.render.terminal import is_heading
 from results.report.analysis import (
     link_use,
@@ -845,6 +845,12 @@ def test_names_of_any_length_leave_room_for_their_picture(run: RunData, letters:
         assert axes.get_window_extent().width > 0.25 * figure.bbox.width
         assert min(label.get_window_extent().x0 for label in axes.get_yticklabels()) >= 0
         assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_libraries_of_the_environment_are_words() -> None:
+    repetition = Repetition("", "", {"libraries": {"ryu": "4.34", "scapy": "2.8.0"}})
+    page = render([Article("run", "run", "", (), repetition)])
+    assert "<td>ryu 4.34, scapy 2.8.0</td>" in page
 
 
 def test_a_single_completion_time_is_said_once(run: RunData) -> None:
