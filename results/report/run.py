@@ -98,7 +98,12 @@ def _because(result: Mapping[str, Any]) -> str:
     if verdict == "pass":
         return ""
     judged = [one for one in (*result["cases"], *result["failures"]) if one["verdict"] == verdict]
-    reasons = [f"{one['case']}: {reason}" for one in judged for reason in one["reasons"]]
+    reasons = [
+        f"{one['case']}: {reason}"
+        for one in judged
+        for reason in one["reasons"]
+        if reason not in one.get("doubts", ())
+    ]
     if result.get("paths", {}).get("verdict") == verdict:
         reasons.insert(0, "not all pairs of GPUs use their intended paths")
     more = [f"{len(reasons) - MOST_REASONS} more in the tables"] * (len(reasons) > MOST_REASONS)

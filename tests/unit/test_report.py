@@ -740,7 +740,8 @@ def test_a_degraded_phase_that_broke_off_has_no_slowdown(broken: RunData) -> Non
 
 def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Article) -> None:
     reasons = [f"execution {number} did not complete" for number in range(5)]
-    article = _answer_of(run, verdict="fail", reasons=reasons)
+    doubts = ["agents waited for a core"]
+    article = _answer_of(run, verdict="fail", reasons=[*doubts, *reasons], doubts=doubts)
     name = run.result["cases"][0]["case"]
     told = "; ".join(f"{name}: {reason}" for reason in reasons[:3])
     assert article.answer.endswith(f"The verdict is fail: {told}; 2 more in the tables.")
