@@ -108,6 +108,11 @@ LiveAt = Annotated[
 ]
 
 
+def written_to(metavar: str, default: str) -> Any:
+    """The option that says where files are written."""
+    return typer.Option("--to", "-o", metavar=metavar, help=f"where it is written; default: {default}")
+
+
 def refuse_idle(what: str, hint: str = "", /, **options: object) -> None:
     """Raise `InputError` for those of some options that have a value: it would change nothing.
 
