@@ -80,9 +80,7 @@ def predict(
     ] = USUAL_FRAMING,
     mtu: Annotated[
         int | None,
-        typer.Option(
-            min=LEAST_MTU, max=MOST_MTU, help="payload of a full packet; default: the scenario's"
-        ),
+        typer.Option(min=LEAST_MTU, max=MOST_MTU, help="of full packets; default: the scenario's"),
     ] = None,
     like: Annotated[
         Literal["nccl-tests"] | None,
