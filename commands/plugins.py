@@ -145,9 +145,10 @@ def _checked(part: Any, file: Path) -> Any:
 
 def _positive(key: str, function: Callable[..., Any], file: Path) -> Callable[..., Any]:
     """Return the function, which raises `InputError` unless its result is a positive number."""
+    kind: Any = RETURNS[key]
 
     def checked(*arguments: Any) -> Any:
-        number, kind = function(*arguments), RETURNS[key]
+        number = function(*arguments)
         if not (isinstance(number, kind) and 0 < number < inf):
             what = f"{key} must return a positive {kind.__name__.lower()} number, got {number!r}"
             raise InputError(Problem(str(file), what, f"see {PAGE}"))
