@@ -103,9 +103,7 @@ def _print_version(asked: bool) -> None:
 def railbed(
     _version: Annotated[
         bool,
-        typer.Option(
-            VERSION, callback=_print_version, is_eager=True, help="print the version and exit"
-        ),
+        typer.Option(VERSION, callback=_print_version, is_eager=True, help="show the version"),
     ] = False,
     plugins: Plugins = [],  # noqa: B006
 ) -> None:

@@ -7,16 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commands.options import (
-    NEEDS_NO_ROOT,
-    AsJson,
-    Clock,
-    Fresh,
-    SomeStore,
-    is_virtual,
-    ready,
-    refuse_idle,
-)
+from commands import options
 from commands.output import err, out, print_result
 from execution.virtual_clock.command import EndedInside, bench_virtually
 from model.errors import EmulationError, InputError, Problem
@@ -41,40 +32,35 @@ def bench(
             metavar="NAME", help=", ".join(BENCHMARKS), autocompletion=lambda: list(BENCHMARKS)
         ),
     ],
-    as_json: AsJson = False,
-    store: SomeStore = None,
+    as_json: options.AsJson = False,
+    store: options.SomeStore = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            min=0.1, max=MOST_MINUTES, help=f"duration of soak; default: {SOAK['minutes']}"
-        ),
+        typer.Option(min=0.1, max=MOST_MINUTES, help=f"of soak; default: {SOAK['minutes']}"),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help=f"seed of soak's random numbers; default: {SOAK['seed']}"),
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help=f"of soak; default: {SOAK['seed']}")] = None,
     record: Annotated[
         bool, typer.Option("--record", help="write the rows to docs/reference/figures")
     ] = False,
-    clock: Clock = "real",
-    fresh: Fresh = False,
+    clock: options.Clock = "real",
+    fresh: options.Fresh = False,
 ) -> bool:
     """Measure a benchmark by one of the clocks, and print each row; return whether it failed."""
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     benchmark = BENCHMARKS[name]
-    options = {"minutes": minutes, "seed": seed}
-    idle = {key: value for key, value in options.items() if key not in benchmark.options}
+    asked = {"minutes": minutes, "seed": seed}
+    idle = {key: value for key, value in asked.items() if key not in benchmark.options}
     kept = None if benchmark.stores else store
-    refuse_idle(f"has no effect on bench {name}", **idle, store=kept)
-    if is_virtual(clock, None, fresh=fresh):
+    options.refuse_idle(f"has no effect on bench {name}", **idle, store=kept)
+    if options.is_virtual(clock, None, fresh=fresh):
         return _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
     if Needs.FABRIC in benchmark.needs:
         containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
-        offer = "" if Needs.REAL_CLOCK in benchmark.needs else NEEDS_NO_ROOT
-        ready(None if containers else "process", offer)
-    given = {key: value for key, value in options.items() if value is not None}
+        offer = "" if Needs.REAL_CLOCK in benchmark.needs else options.NEEDS_NO_ROOT
+        options.ready(None if containers else "process", offer)
+    given = {key: value for key, value in asked.items() if value is not None}
     rows: list[Row] = []
     with recording(name, rows, record=record):
         try:

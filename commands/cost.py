@@ -54,12 +54,12 @@ def _require_possible(gpus: int, radix: int, domain_size: int, nics: Nics) -> No
     problems = []
     if not 1 <= gpus <= MOST_GPUS:
         problems.append(Problem("--gpus", f"must be 1 to {MOST_GPUS}, got {gpus}"))
+    elif not 1 <= domain_size <= gpus:
+        what = f"must be 1 to {gpus}, the number of GPUs, got {domain_size}"
+        problems.append(Problem("--domain-size", what))
     if radix % 2 or not 4 <= radix <= MOST_RADIX:
         what = f"must be an even number from 4 to {MOST_RADIX}, got {radix}"
         problems.append(Problem("--radix", what))
-    if not 1 <= domain_size <= gpus:
-        what = f"must be 1 to {gpus}, the number of GPUs, got {domain_size}"
-        problems.append(Problem("--domain-size", what))
     if problems:
         raise InputError(*problems)
     if nics.gpus_per_nic < 1 or domain_size % nics.gpus_per_nic:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from commands.options import RunName, Store
+from commands.options import RunName, Store, written_to
 from commands.output import out, writing
 from results.store.runs import DEFAULT_STORE, find_run
 from results.store.tables import OPTIONS, export_tables
@@ -18,12 +18,7 @@ Format = Literal["csv", "parquet", "json", "chakra", "htsim", "nccl-tests"]
 def export(
     run_name: RunName,
     form: Annotated[Format, typer.Option("--format", help="format of the files")] = "csv",
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", "-o", metavar="FOLDER", help="folder of the files; default: export/RUN"
-        ),
-    ] = None,
+    to: Annotated[Path | None, written_to("FOLDER", "export/RUN")] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Write a run's files in a format; print their paths."""

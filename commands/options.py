@@ -66,9 +66,7 @@ def _own_program(context: typer.Context, command: list[str]) -> list[str]:
 
 Command = Annotated[
     list[str],
-    typer.Argument(
-        metavar="COMMAND", callback=_own_program, help="command and its arguments, after `--`"
-    ),
+    typer.Argument(metavar="COMMAND", callback=_own_program, help="with its arguments, after `--`"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Overrides = Annotated[
@@ -106,6 +104,11 @@ LiveAt = Annotated[
         help=f"address of the page; default: {DEFAULT_AT}; other machines reach all but loopback",
     ),
 ]
+
+
+def written_to(metavar: str, default: str) -> Any:
+    """The option that says where files are written."""
+    return typer.Option("--to", "-o", metavar=metavar, help=f"where to write; default: {default}")
 
 
 def refuse_idle(what: str, hint: str = "", /, **options: object) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from commands.options import AsJson, Proxies, SomeStore, ready, refuse_idle
+from commands.options import AsJson, Proxies, SomeStore, ready, refuse_idle, written_to
 from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.runner import human_remaining
@@ -30,10 +30,7 @@ def paper(
     part: Annotated[
         Part | None, typer.Argument(metavar="PART", help=f"one of {', '.join(get_args(Part))}")
     ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FOLDER", help=f"where figures are drawn; default: {FIGURES}"),
-    ] = None,
+    to: Annotated[Path | None, written_to("FOLDER", str(FIGURES))] = None,
     measured: Annotated[
         bool, typer.Option("--measure", help="measure emulated twins of the figures on one page")
     ] = False,

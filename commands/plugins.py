@@ -8,7 +8,10 @@ imports none.
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from numbers import Integral, Real
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +28,8 @@ PAGE = "docs/guides/extending.md"
 # The group of entry points by which an installed package names its table.
 GROUP = "railbed.algorithms"
 TABLE = "ALGORITHMS"
+# Of an algorithm's functions; the one that builds its transfers is proved.
+RETURNS = {"completion_s": Real, "steps": Integral, "count": Integral, "shards": Integral}
 
 Plugins = Annotated[
     list[Path],
@@ -106,15 +111,16 @@ def _enter(table: Any, file: Path) -> None:
         raise ValueError(f"{TABLE} must be a dictionary, got {type(table).__name__}")
     for named, algorithm in table.items():
         _require_right(named, algorithm)
-        known = ALGORITHMS.get(named)
-        if known is not None and known is not algorithm:
+        if PLUGINS.get(named) != file and ALGORITHMS.get(named, algorithm) is not algorithm:
             raise ValueError(f"{named[0]} already has an algorithm {named[1]!r}")
-    ALGORITHMS.update(table)
-    PLUGINS.update(dict.fromkeys(table, file))
+        form = _checked(algorithm.closed_form, file)
+        ALGORITHMS[named] = replace(_checked(algorithm, file), closed_form=form)
+        PLUGINS[named] = file
 
 
 def _require_right(named: Any, algorithm: Any) -> None:
     """Raise `ValueError` unless this is a collective with a name, and an algorithm."""
+    from model.prediction.closed_forms import ClosedForm
     from model.workload.transfers.collective import Collective
     from traffic_gen.workloads.algorithms.collectives import Algorithm
 
@@ -125,6 +131,30 @@ def _require_right(named: Any, algorithm: Any) -> None:
             raise ValueError(f"the key {named!r} must be a collective and a name")
     if not isinstance(algorithm, Algorithm):
         raise ValueError(f"{name!r} must be an Algorithm, got {type(algorithm).__name__}")
+    if not isinstance(form := algorithm.closed_form, ClosedForm):
+        raise ValueError(f"{name!r} must have a ClosedForm, got {type(form).__name__}")
+    if not isinstance(slices := algorithm.slices, int) or slices < 1:
+        raise ValueError(f"{name!r} must have at least one slice, got {slices!r}")
+
+
+def _checked(part: Any, file: Path) -> Any:
+    """Return an algorithm, or a closed form, of a file with its functions checked."""
+    functions = {key: getattr(part, key, None) for key in RETURNS}
+    return replace(part, **{k: _positive(k, one, file) for k, one in functions.items() if one})
+
+
+def _positive(key: str, function: Callable[..., Any], file: Path) -> Callable[..., Any]:
+    """Return the function, which raises `InputError` unless its result is a positive number."""
+    kind: Any = RETURNS[key]
+
+    def checked(*arguments: Any) -> Any:
+        number = function(*arguments)
+        if not (isinstance(number, kind) and 0 < number < inf):
+            what = f"{key} must return a positive {kind.__name__.lower()} number, got {number!r}"
+            raise InputError(Problem(str(file), what, f"see {PAGE}"))
+        return number
+
+    return checked
 
 
 def require_built_in(scenario: "Scenario", option: str = "--clock virtual") -> None:

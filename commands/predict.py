@@ -80,9 +80,7 @@ def predict(
     ] = USUAL_FRAMING,
     mtu: Annotated[
         int | None,
-        typer.Option(
-            min=LEAST_MTU, max=MOST_MTU, help="payload of a full packet; default: the scenario's"
-        ),
+        typer.Option(min=LEAST_MTU, max=MOST_MTU, help="of full packets; default: the scenario's"),
     ] = None,
     like: Annotated[
         Literal["nccl-tests"] | None,
@@ -147,8 +145,8 @@ def _print_like_nccl_tests(
         for case in scenario.cases
         if not isinstance(case.task, SizedCollective) or case.task.members is None
     )
-    missing = (f"not predicted: {what}" for what in (*bare, *left_out(scenario)))
-    for told in (*notes, *missing):
+    missing = (f"not predicted: {name}" for name in bare)
+    for told in (*notes, *missing, *(f"left out: {what}" for what in left_out(scenario))):
         print(visible(f"# {told}"))
 
 

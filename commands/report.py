@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from commands.compare import compared
-from commands.options import Store, run_names
+from commands.options import Store, run_names, written_to
 from commands.output import err, out, writing
 from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
@@ -35,12 +35,7 @@ def report(
         list[str] | None,
         typer.Argument(metavar="RUN", help="stored runs, as of `show`", autocompletion=run_names),
     ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", "-o", metavar="FILE", help="default: the first run's id or the sweep's name"
-        ),
-    ] = None,
+    to: Annotated[Path | None, written_to("FILE", "the first run's id or the sweep's name")] = None,
     figures: Annotated[
         str, typer.Option(metavar="FORMATS", help="also write the figures: svg,png,pdf")
     ] = "",

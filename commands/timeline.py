@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from commands.options import RunName, Store
+from commands.options import RunName, Store, written_to
 from commands.output import out, writing
 from linux.files.user_files import make_folder
 from results.report.run_data import read_run
@@ -17,10 +15,7 @@ from results.store.runs import DEFAULT_STORE, find_run
 
 def timeline(
     run_name: RunName,
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="the timeline; default: RUN.trace.json"),
-    ] = None,
+    to: Annotated[Path | None, written_to("FILE", "RUN.trace.json")] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Write the events of a run in Chrome's trace format."""

@@ -38,9 +38,7 @@ def traffic(
     figure: Figure = None,
     run: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN", help="count what a stored run's iteration sent", autocompletion=run_names
-        ),
+        typer.Option(metavar="RUN", help="count what a stored run sent", autocompletion=run_names),
     ] = None,
     case: Annotated[
         str | None, typer.Option(metavar="CASE", help="an iteration of RUN; default: the first")

@@ -30,10 +30,7 @@ def _possible_memory(mib: int) -> int:
 def vm(
     command: Command,
     memory: Annotated[
-        int,
-        typer.Option(
-            metavar="MIB", callback=_possible_memory, help="memory of the virtual machine"
-        ),
+        int, typer.Option(metavar="MIB", callback=_possible_memory, help="memory of the machine")
     ] = 4096,
     docker: Annotated[bool, typer.Option(help="start a Docker Engine in it")] = False,
     suite: Annotated[

@@ -115,7 +115,7 @@ class Commands:
         by_agents = (case for case in cases if case.generator is Generator.AGENT)
         self.workloads = {without_fabric(case.name): case for case in by_agents}
         self._stop = threading.Event()
-        self._running: threading.Thread | None = None
+        self._running = threading.Thread()
 
     def all(self) -> tuple[Command, ...]:
         """Every command, with the words that complete it; docstrings are what `help` says."""
@@ -165,7 +165,7 @@ class Commands:
         """Execute a workload once, or with `&` repeatedly, beside the command line."""
         beside = list(words[-1:]) == ["&"]
         case = self._case(words[:-1] if beside else words)
-        if self._running is not None and self._running.is_alive():
+        if self._running.is_alive():
             raise InputError(Problem("run", "a workload is already running", "`stop` ends it"))
         self._stop.clear()
         self._running = threading.Thread(target=self._execute, args=(case, beside))
@@ -176,7 +176,7 @@ class Commands:
         try:
             self._running.join()
         except KeyboardInterrupt:
-            self.stop()
+            self.end()
 
     def _execute(self, case: Case, again: bool) -> None:
         """Execute a workload, in a thread of its own, and print each result."""
@@ -188,13 +188,18 @@ class Commands:
         except (RailbedError, OSError) as error:
             self._say(str(error))
 
-    def stop(self, words: Sequence[str] = ()) -> None:
+    def stop(self, words: Sequence[str]) -> None:
         """End the workload that `run WORKLOAD &` has started."""
         refuse_words("stop", words)
+        if not self._running.is_alive():
+            self._say("No workload is running.")
+        self.end()
+
+    def end(self) -> None:
+        """End the workload that is executed, if any."""
         self._stop.set()
-        if self._running is not None:
+        if self._running.is_alive():
             self._running.join()
-            self._running = None
 
     def _case(self, words: Sequence[str]) -> Case:
         known = ", ".join(self.workloads)
@@ -379,7 +384,7 @@ def serve(fabric: Experiment, scenario: Scenario, out: Console, audience: Audien
             open_command_line(fabric.bed.network, welcome, commands.all())
         finally:
             audience.ended()
-            commands.stop()
+            commands.end()
 
 
 def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:

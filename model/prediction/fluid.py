@@ -22,6 +22,7 @@ from model.prediction.network import (
     ALL,
     FIRST_LINK,
     LEAST_RATE,
+    OF_HB,
     Network,
     PathClass,
     Terms,
@@ -110,6 +111,24 @@ def busiest(sizes: Ints | Floats, pair: Ints, net: Network) -> tuple[float, Hop]
     needed_s = needs_s(sizes, pair, net)[FIRST_LINK:]
     number = int(needed_s.argmax())
     return float(needed_s[number]), net.hops[number]
+
+
+def busiest_flows(transfers: Transfers, pair: Ints, net: Network) -> tuple[Hop, Ints, int, float]:
+    """Return the busiest link, the transfers on it, their grain in bytes, and the grains of one."""
+    _, hop = busiest(transfers.size_bytes, pair, net)
+    number = FIRST_LINK + net.hops.index(hop)
+    on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
+    grain_bytes = int(_grains_bytes(net)[pair[on_link]].max())
+    return hop, on_link, grain_bytes, float(np.median(transfers.size_bytes[on_link]) / grain_bytes)
+
+
+def _grains_bytes(net: Network) -> Ints:
+    """Return the bytes of each pair's flow that leave at a time."""
+    forwarded = np.array([bool(kinds) and kinds[0] in OF_HB for kinds in net.classes])
+    windows = net.roce.mtu * net.roce.window * net.queue_pairs
+    by_roce = np.where(forwarded[net.class_of], windows, net.roce.mtu)
+    grains: Ints = np.where(net.by_roce, by_roce, net.segment_bytes)
+    return grains
 
 
 def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:

@@ -15,7 +15,7 @@ from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
 from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import cases_section, failures_section, timed, told_apart, work_sections
-from results.sections.section import Row, Section, human_bytes, range_of, slowdown_in_words
+from results.sections.section import Row, Section, human_bytes, range_of, slowdown_in_words, told
 from results.store.runs import BASELINE, DEGRADED, DURING, PHASES, RECOVERED, clock_of
 from results.verdicts.verdict import is_timed
 
@@ -97,8 +97,9 @@ def _because(result: Mapping[str, Any]) -> str:
     verdict = result["verdict"]
     if verdict == "pass":
         return ""
-    judged = [one for one in (*result["cases"], *result["failures"]) if one["verdict"] == verdict]
-    reasons = [f"{one['case']}: {reason}" for one in judged for reason in one["reasons"]]
+    judged = (*result["cases"], *result["failures"])
+    said = (str(reason) for one in judged for reason in told(one["case"], one))
+    reasons = [line[len(verdict) + 2 :] for line in said if line.startswith(verdict)]
     if result.get("paths", {}).get("verdict") == verdict:
         reasons.insert(0, "not all pairs of GPUs use their intended paths")
     more = [f"{len(reasons) - MOST_REASONS} more in the tables"] * (len(reasons) > MOST_REASONS)

@@ -146,7 +146,7 @@ def calibration_section(fabrics: Iterable[Result]) -> Section:
 def _worst(links: Sequence[Result]) -> Iterator[Cell]:
     yield f"{links[0]['nominal_bps'] / 1e6:.4g} Mbit/s"
     yield f"{max((link['rate_error'] for link in links), key=abs):+.2%}"
-    yield f"{max(link['latency_s'] for link in links) * 1e6:.0f} µs"
+    yield f"{max(link['latency_s'] for link in links) * 1e6:.0f} us"
     gaps = [link["gap_error_p95"] for link in links if link["gap_error_p95"] is not None]
     yield f"{max(gaps):.1%}" if gaps else "-"
     yield f"{max(len(link['trials']) for link in links)}"

@@ -61,7 +61,7 @@ def prediction_sections(result: Result) -> list[Section]:
         "busbw: GB/s, as of nccl-tests."
     )
     reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
-    left_out = [f"not predicted: {what}" for what in result["left_out"]]
+    left_out = [f"left out: {what}" for what in result["left_out"]]
     loads = [case for case in result["cases"] if case["inference"]]
     times = case_section(
         "On paper", columns, result["cases"], text, [*reasons, *result["notes"], *left_out]

@@ -28,7 +28,7 @@ Columns = Sequence[tuple[str, Callable[[Result], Cell]]]
 Units = Sequence[tuple[float, str]]
 """Sizes and names of units, the largest first."""
 BYTES: Units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
-SECONDS: Units = ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+SECONDS: Units = ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def human_bytes(size: float) -> str:
 
 
 def human_seconds(seconds: float | None) -> str:
-    """Format seconds in a suitable unit (s, ms, µs or ns), or a dash if there are none."""
+    """Format seconds in a suitable unit (s, ms, us or ns), or a dash if there are none."""
     return "-" if seconds is None else _in_units(seconds, SECONDS)
 
 

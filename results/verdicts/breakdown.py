@@ -9,12 +9,12 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.topology import RankGpus, Topology
 from model.job.concurrent_jobs import ConcurrentJobs, written
 from model.measurement.records import Repeat
-from model.prediction.fluid import Prediction, busiest
+from model.prediction.fluid import Prediction, busiest_flows
 from model.prediction.load import is_contended
-from model.prediction.network import FIRST_LINK, OF_HB, Network, networks_of, overlap
+from model.prediction.network import Network, networks_of, overlap
 from model.training.reduction import Change
 from model.training.steps import IterationSteps, begins_s, exposure_s
 from model.workload.schedule import RequestSteps, Steps
@@ -234,21 +234,3 @@ def contention(
         grain_bytes=grain_bytes,
         grains=grains,
     )
-
-
-def busiest_flows(transfers: Transfers, pair: Ints, net: Network) -> tuple[Hop, Ints, int, float]:
-    """Return the busiest link, the transfers on it, their grain in bytes, and the grains of one."""
-    _, hop = busiest(transfers.size_bytes, pair, net)
-    number = FIRST_LINK + net.hops.index(hop)
-    on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
-    grain_bytes = int(_grains_bytes(net)[pair[on_link]].max())
-    return hop, on_link, grain_bytes, float(np.median(transfers.size_bytes[on_link]) / grain_bytes)
-
-
-def _grains_bytes(net: Network) -> Ints:
-    """Return the bytes of each pair's flow that leave at a time."""
-    forwarded = np.array([bool(kinds) and kinds[0] in OF_HB for kinds in net.classes])
-    windows = net.roce.mtu * net.roce.window * net.queue_pairs
-    by_roce = np.where(forwarded[net.class_of], windows, net.roce.mtu)
-    grains: Ints = np.where(net.by_roce, by_roce, net.segment_bytes)
-    return grains

@@ -20,7 +20,7 @@ from model.fabric.topology import LinkKind
 from model.fabric.transport import Transport
 from model.faults import Fault, health_under
 from model.job.concurrent_jobs import ConcurrentJobs
-from model.prediction.fluid import arrivals_s, predict
+from model.prediction.fluid import arrivals_s, busiest_flows, predict
 from model.prediction.load import (
     CPU_BUDGET,
     REFUSED_ABOVE,
@@ -41,7 +41,6 @@ from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
 from results.sections.section import Marked, Row, Section, grain_shown, human_seconds
-from results.verdicts.breakdown import busiest_flows
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.task import BANDWIDTH_ALONE, EXACT_UP_TO_GPUS, MOST_SIMULATED, Task
 
@@ -360,7 +359,8 @@ def _loads(plan: CasePlan, machine: Machine | None) -> Iterator[Row]:
             if machine is not None and need is not None:
                 possible = shown(machine.most_packets_per_s(kind, size / packets))
                 share = f"{need.by_hop[kind]:.1%}"
-            yield f"{kind}", f"{packets:,.0f}", f"{size / 1e6:.3g}", possible, share, Marked("")
+            rate = f"{float(f'{size / 1e6:.3g}'):,.12g}"
+            yield f"{kind}", f"{packets:,.0f}", rate, possible, share, Marked("")
     if need is not None:
         yield "agents, per transfer", "", "", "", f"{need.transfers:.1%}", Marked("")
         yield "switch thread, of one core", "", "", "", f"{need.thread:.1%}", Marked("")

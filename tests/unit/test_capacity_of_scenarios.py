@@ -275,7 +275,7 @@ def test_steps_that_are_too_short_are_refused_and_the_hint_works(scale: int, rea
 
 def test_steps_shorter_than_the_kernels_slack_allows_are_refused_without_a_measurement() -> None:
     tiny = ["workloads.1.size=64 kB", "workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
-    with pytest.raises(InputError, match=r"steps of .*: timers are late by 50 µs"):
+    with pytest.raises(InputError, match=r"steps of .*: timers are late by 50 us"):
         load(QUICKSTART, tiny)
     for spared in ("check_data=true", "allow_overload=true"):
         assert load(QUICKSTART, [*tiny, spared])
@@ -550,6 +550,17 @@ def test_a_busiest_second_has_its_packets_and_how_many_were_possible() -> None:
         ]
     unmeasured = plan_section([replace(planned, need=None)], None)
     assert "this machine was not measured" in unmeasured.text
+
+
+@given(st.floats(1e-3, 1e9))
+def test_rates_of_a_plan_are_read_without_an_exponent(megabytes: float) -> None:
+    """Three significant digits, as of packets, at the platform's own rates too."""
+    task = SizedCollective(Collective.ALL_REDUCE, "ring", (2, 2), 1e6)
+    sent = Load(dict.fromkeys(HopKind, 1.0), dict.fromkeys(HopKind, megabytes * 1e6), 0.0)
+    planned = CasePlan(Case("it", FabricKind.RAIL_ONLY, task), 1.0, True, sent, None)
+    shown = str(plan_section([planned], None).rows[2][2])
+    assert "e" not in shown
+    assert float(shown.replace(",", "")) == pytest.approx(megabytes, rel=0.006)
 
 
 def test_headings_wrap_before_names_do() -> None:

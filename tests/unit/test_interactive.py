@@ -116,6 +116,16 @@ def test_words_that_a_command_does_not_take_are_refused(topology: Topology, name
         getattr(commands, name)(["d0g0"])
 
 
+def test_stop_says_that_nothing_runs(
+    topology: Topology, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = Commands(cast(Any, SimpleNamespace(topology=topology)), [], print)
+    commands.end()
+    assert capsys.readouterr().out == ""
+    commands.stop([])
+    assert capsys.readouterr().out == "No workload is running.\n"
+
+
 @pytest.mark.parametrize("status", ["stop", "start"])
 def test_only_switches_stop_and_start(
     topology: Topology, status: str, monkeypatch: pytest.MonkeyPatch
@@ -293,7 +303,7 @@ def test_the_audience_learns_of_the_end_before_the_workload_is_stopped(
     audience = Mock(spec=Audience, follow=order.follow, ended=order.ended)
     serve(MagicMock(topology=topology), Mock(), Mock(), audience)
     names = [name for name, *_ in order.mock_calls]
-    last = ["follow", "Commands().all", "open_command_line", "ended", "Commands().stop"]
+    last = ["follow", "Commands().all", "open_command_line", "ended", "Commands().end"]
     assert [name for name in names if name in last] == last
 
 

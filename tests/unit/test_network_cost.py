@@ -282,8 +282,8 @@ def test_a_mistake_in_prices_is_said_with_its_line(
     assert expected in str(error.value)
 
 
-def test_sizes_that_no_fabric_has_are_said_together() -> None:
+@pytest.mark.parametrize(("gpus", "option"), [(0, "--gpus"), (4, "--domain-size")])
+def test_sizes_that_no_fabric_has_are_said_together(gpus: int, option: str) -> None:
     with pytest.raises(InputError) as error:
-        cost(gpus=0, radix=63, domain_size=1)
-    wheres = [problem.where for problem in error.value.problems]
-    assert wheres == ["--gpus", "--radix", "--domain-size"]
+        cost(gpus=gpus, radix=63, domain_size=8)
+    assert [problem.where for problem in error.value.problems] == [option, "--radix"]

@@ -394,6 +394,8 @@ def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFix
     assert result["left_out"] == ["faults"]
     result = predicted(capsys, "quickstart", "--set", "fabric.nic_delay=0.001")
     assert result["left_out"] == ["delays and losses of links"]
+    app(["predict", "nic-link-down"], standalone_mode=False)
+    assert "\nleft out: faults\n" in capsys.readouterr().out
 
 
 def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:

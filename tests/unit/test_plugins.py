@@ -232,6 +232,19 @@ def test_an_entry_point_that_leads_nowhere_is_told(installed: Path) -> None:
             "ALGORITHMS = {(C.BROADCAST, 'mine'): print}",
             "'mine' must be an Algorithm, got builtin_function_or_method",
         ),
+        *(
+            (
+                "from model.workload.transfers.collective import Collective as C\n"
+                "from traffic_gen.workloads.algorithms.collectives import Algorithm, closed\n"
+                f"ALGORITHMS = {{(C.BROADCAST, 'mine'): Algorithm(print, {arguments})}}",
+                f"'mine' must have {said}",
+            )
+            for arguments, said in (
+                ("print", "a ClosedForm, got builtin_function_or_method"),
+                ("closed.RING, 0", "at least one slice, got 0"),
+                ("closed.RING, 1.5", "at least one slice, got 1.5"),
+            )
+        ),
         (
             "from model.workload.transfers.collective import Collective as C\n"
             "from traffic_gen.workloads.algorithms.collectives import ALGORITHMS as known\n"
@@ -269,6 +282,36 @@ def test_an_error_of_a_plugin_s_function_names_its_line(
     assert ended(monkeypatch, "check", str(scenario), "--plugin", str(example)) == 2
     line = lines[: lines.index(new)].count("\n") + 1
     assert f"{example}:{line}: raises KeyError: 1 (see docs/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "kind", "domains"),
+    [
+        ("return grid.x", "return {} #", "completion_s", "real", 16),
+        ("grid.n - 1)", "{})", "steps", "integral", 17),
+        ("PAIRWISE)", "PAIRWISE, shards=lambda grid: {})", "shards", "integral", 18),
+    ],
+)
+@pytest.mark.parametrize("returned", ["0", "-1", "float('nan')", "'text'", "None"])
+def test_a_wrong_result_of_a_plugin_s_function_names_its_file(
+    example: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    key: str,
+    kind: str,
+    domains: int,
+    returned: str,
+) -> None:
+    example.write_text(example.read_text().replace(old, new.format(returned)))
+    scenario = example.parent / "x.yaml"
+    # Of their own for each function: what is known of a grid is kept.
+    scenario.write_text(SCENARIO.replace("domains: 4", f"domains: {domains}"))
+    assert ended(monkeypatch, "check", str(scenario), "--plugin", str(example)) == 2
+    got = f"got {eval(returned)!r}"
+    said = f"{example}: {key} must return a positive {kind} number, {got} (see docs/guides/"
+    assert said in capsys.readouterr().err
 
 
 def test_libraries_of_a_plugin_leave_nothing_at_the_end(tmp_path: Path) -> None:

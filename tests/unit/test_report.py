@@ -28,7 +28,7 @@ from model.fabric.build import build_topology, exchanged, straight_cross_connect
 from model.fabric.topology import Gpu
 from model.workload.transfers.collective import Collective
 from results.figures.kit import FORMATS, VALUE_LETTERS, shortened
-from results.render.page import Article, render
+from results.render.page import Article, Repetition, render
 from results.render.terminal import is_heading
 from results.report.analysis import (
     link_use,
@@ -643,8 +643,8 @@ def test_calibrated_links_are_shown_by_class(run: RunData) -> None:
     (fabric,), *rows = section.rows
     assert fabric == "rail-only"
     assert [" ".join(map(str, row)) for row in rows] == [
-        "nic-link 20 Mbit/s -2.00% 5 µs 1.0% 2 12 ms inconclusive",
-        "uplink 20 Mbit/s +0.10% 2 µs - 1 0 ms right",
+        "nic-link 20 Mbit/s -2.00% 5 us 1.0% 2 12 ms inconclusive",
+        "uplink 20 Mbit/s +0.10% 2 us - 1 0 ms right",
     ]
     assert all(len(row) == len(section.columns) for row in rows)
 
@@ -740,7 +740,8 @@ def test_a_degraded_phase_that_broke_off_has_no_slowdown(broken: RunData) -> Non
 
 def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Article) -> None:
     reasons = [f"execution {number} did not complete" for number in range(5)]
-    article = _answer_of(run, verdict="fail", reasons=reasons)
+    doubts = ["agents waited for a core"]
+    article = _answer_of(run, verdict="fail", reasons=[*doubts, *reasons], doubts=doubts)
     name = run.result["cases"][0]["case"]
     told = "; ".join(f"{name}: {reason}" for reason in reasons[:3])
     assert article.answer.endswith(f"The verdict is fail: {told}; 2 more in the tables.")
@@ -845,6 +846,12 @@ def test_names_of_any_length_leave_room_for_their_picture(run: RunData, letters:
         assert axes.get_window_extent().width > 0.25 * figure.bbox.width
         assert min(label.get_window_extent().x0 for label in axes.get_yticklabels()) >= 0
         assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_libraries_of_the_environment_are_words() -> None:
+    repetition = Repetition("", "", {"libraries": {"ryu": "4.34", "scapy": "2.8.0"}})
+    page = render([Article("run", "run", "", (), repetition)])
+    assert "<td>ryu 4.34, scapy 2.8.0</td>" in page
 
 
 def test_a_single_completion_time_is_said_once(run: RunData) -> None:

@@ -285,7 +285,7 @@ def test_what_auto_chose_is_in_the_object_and_under_the_table() -> None:
 def test_quantities_for_people() -> None:
     assert human_bytes(11_375_000) == "11.4 MB"
     assert human_bytes(12) == "12 B"
-    assert human_seconds(0.000585) == "585 µs"
+    assert human_seconds(0.000585) == "585 us"
     assert human_bytes(999_700) == "1 MB"
     assert [human_seconds(s) for s in (0.0009998, 0.9996, 1234.5)] == ["1 ms", "1 s", "1230 s"]
     assert [human_seconds(s) for s in (0.0, 2.5e-10, None)] == ["0 ns", "0.25 ns", "-"]
