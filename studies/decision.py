@@ -128,7 +128,7 @@ class ClusterFile(Strict):
     def _nics_are_within_domains(self) -> Self:
         for size, shared in product((self.own_size, *self.domain_sizes), self.gpus_per_nic):
             if size % shared:
-                what = f"must divide the {size} GPUs of an HB domain, got {shared}"
+                what = f"must divide the {counted(size, 'GPU')} of an HB domain, got {shared}"
                 raise Refused(what, key="gpus_per_nic")
         return self
 

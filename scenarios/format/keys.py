@@ -179,7 +179,7 @@ class Fabric(Strict):
     """two ports: `queue-pairs` (default): a part of each transfer on each; `hash`: bonded, each
     pair of GPUs on one"""
     nics_per_domain: Count | None = None
-    """NICs of a domain, which GPUs share, or of which each has several; default: one a GPU"""
+    """NICs of a domain, a divisor or a multiple of its GPUs; default: one a GPU"""
     pxn: Flag | None = None
     """rail-optimized: packets to another rail leave by the NIC of the peer on that rail, not over
     spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false"""

@@ -329,6 +329,7 @@ def test_the_figure_of_many_networks_names_all(tmp_path: Path) -> None:
         ),
         ("models:", "planes: separate\nmodels:", "planes: needs two ports; a NIC has 1 port"),
         ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic: must divide the 8 GPUs"),
+        ("[64, 256]", "[1]\ngpus_per_nic: [2]", "gpus_per_nic: must divide the 1 GPU of an HB"),
         ("models:", "prices: free.yaml\nmodels:", "or their energy, must have a price"),
     ],
 )

@@ -311,7 +311,7 @@ def test_a_controller_may_die_once_it_has_rerouted_or_return(file: Path, faults:
         ),
         (
             "[{what: nic-link}, {what: nic-link, at_step: 12}]",
-            "x.yaml:9 faults.1.at_step: must be less than the 12 steps of "
+            "x.yaml:9 faults.1.at_step: must be less than 12, the steps of "
             "rail-only/all-to-all/direct, got 12 "
             "(use at most 11)",
         ),
