@@ -585,6 +585,7 @@ def test_the_plan_names_chunks_and_overlap_of_each_schedule() -> None:
     print_sections([plan_section([whole, sliced], None)], Console(file=text, width=80))
     assert f"s, 256 chunks, {whole.overlap:.1%} overlap)" in text.getvalue()
     assert f"s, 1024 chunks, {sliced.overlap:.1%} overlap)" in text.getvalue()
+    assert "s, 1 chunk, " in str(plan_section([replace(whole, chunks=1)], None))
 
 
 def test_a_plan_that_is_estimated_has_no_schedule() -> None:
