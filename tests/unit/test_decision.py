@@ -642,6 +642,24 @@ models: [{configuration: llama-3-8b, batch: 256}]
     )
 
 
+def test_a_dearer_and_faster_network_saves_nothing(tmp_path: Path) -> None:
+    """The first network has eight GPUs a NIC; a NIC for each of them is dearer, and pays off."""
+    text = """
+gpus: 64
+platform: dgx-h100
+radix: 128
+gpus_per_nic: [8, 1]
+models: [{configuration: moe-1.3b, batch: 64}]
+"""
+    found = cluster_of(tmp_path, text)
+    first, more = found["designs"][0], design(found, found["answer"])
+    assert more["usd"] - first["usd"] == pytest.approx(112 * 199)
+    assert (
+        ": it costs 0.0223 more than the 0.092 million USD of rail-optimized, K = 8, "
+        "8 GPUs a NIC, and is 33.0% faster."
+    ) in found["sentence"]
+
+
 def test_a_second_port_saves_a_tier_and_halves_a_loss(tmp_path: Path) -> None:
     text = """
 gpus: 1024
