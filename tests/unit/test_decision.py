@@ -574,13 +574,13 @@ models: [{configuration: deepseek-v3, batch: 15360}, {configuration: deepseek-v3
     (whole, own), (shared, given) = (
         one["models"] for one in cluster_of(tmp_path, text)["designs"][:2]
     )
-    assert (whole["strategy"]["expert"], whole["in_domain"]["expert"]) == (256, 8)
+    assert (whole["strategy"]["expert"], whole["in_domain"]["expert"]) == (256, 4)
     assert (shared["strategy"]["expert"], shared["in_domain"]["expert"]) == (8, 8)
     assert shared["all_to_all_slowdown_percent"] == 0
     assert own["strategy"] == given["strategy"]
     decide(tmp_path / "own.yaml")
     said = capsys.readouterr().out
-    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T2/2 P2 D512/4 E256/8 selective *\n"
+    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T4/4 P2/2 D256 E256/4 *\n"
     given_row = r" deepseek-v3, the file's strategy +P16 D128/8 E64/8 full *\n"
     assert re.search(own_row + given_row, said)
     told = "each network has its own best strategy, so rows differ in more than the network."
