@@ -491,11 +491,13 @@ def _sentence(decision: Decision) -> str:
         said += f"the network that costs the least for a trained token is {chosen.name}"
     if chosen != first:
         saved = decision.usd(first) - decision.usd(chosen)
+        dearer = "costs", "more than the", "of"
+        verb, than, of = dearer if saved < 0 else ("saves", "of", "against")
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         said += (
-            f": it saves {three_digits(saved / 1e6)} of {three_digits(decision.usd(first) / 1e6)} "
-            f"million USD against {first.name}, and is {slower_in_words(slower)}"
-            f"{_over(decision)}"
+            f": it {verb} {three_digits(abs(saved) / 1e6)} {than} "
+            f"{three_digits(decision.usd(first) / 1e6)} million USD {of} {first.name}, and is "
+            f"{slower_in_words(slower)}{_over(decision)}"
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
     if faster := decision.with_gpus():
