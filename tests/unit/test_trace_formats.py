@@ -201,6 +201,23 @@ def test_a_word_that_htsim_makes_nothing_of() -> None:
         ("print\n<algo coll='x'/>", ":1", "is not XML"),
         ("0 1\n1 x\n", ":2", "must be numbers of bytes"),
         ("0 x\n1 0\n", ":1", "must be numbers of bytes"),
+        ("nan 0\n1 0\n", ":1", "must be numbers of bytes"),
+        ('"0","1"\n"1","0"\n', ":1", "must be numbers of bytes"),
+        (
+            "# of\n\nrank,0,1\n0,0,1\n1,1,0\n",
+            ":3",
+            "must be numbers of bytes, such as 64 or 1.5M, got 'r",
+        ),
+        (",a,b\na,0,1\nb,1,0\n", ":1", "must be numbers of bytes, such as 64 or 1.5M, got 'a'"),
+        ("name,bytes\nx,5\n", ":1", "unknown format of trace"),
+        ("fabric: 1\n", ":1", "unknown format of trace"),
+        (
+            '{"version": "2.4", "pg_config": {}, "entries": []}',
+            ":1",
+            "is a dump of PyTorch's flight",
+        ),
+        ('{"entries": [{"profiling_name": "x"}]}', ":1", "is a dump of PyTorch's flight"),
+        ('{"version": "2.4", "other": []}', ":1", "unknown format of trace"),
     ],
 )
 def test_a_wrong_text_is_told_as_its_formats_error(text: str, place: str, what: str) -> None:

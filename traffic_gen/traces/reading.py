@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import NoReturn
 
 from linux.files.user_files import Unreadable, read_bytes
 from model.errors import InputError, Problem, refusing
@@ -51,12 +52,15 @@ MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
 # What a trace may be packed or written in, by where which bytes are, and what to do with it.
 UNPACK = "decompress it, or compress it with gzip"
+PROFILED = "record with PyTorch's profiler, or its ExecutionTraceObserver"
 CONTAINERS = {
     (0, b"BZh"): ("bzip2", UNPACK),
     (0, b"\xfd7zXZ\0"): ("xz", UNPACK),
     (0, b"\x28\xb5\x2f\xfd"): ("Zstandard", UNPACK),
     (0, b"PK\x03\x04"): ("a zip archive", "unpack it"),
     (0, b"7z\xbc\xaf\x27\x1c"): ("a 7z archive", "unpack it"),
+    (0, b"\x80\x02}"): ("a pickle, as PyTorch's flight recorder writes it", PROFILED),
+    (0, b"\x80\x04\x95"): ("a pickle", PROFILED),
     (0, BOM_UTF16_LE): ("UTF-16 text", "save it as UTF-8"),
     (0, BOM_UTF16_BE): ("UTF-16 text", "save it as UTF-8"),
     # The end of the first header.
@@ -75,12 +79,22 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], T
 }
 FORMATS = (chakra_trace.FORMAT, kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
 ReaderOfRanks = Callable[[Sequence[bytes], Defaults], Trace]
+
+
+def _refuse_flight_recorder(_files: Sequence[bytes], _given: Defaults) -> NoReturn:
+    raise Malformed(1, "is a dump of PyTorch's flight recorder, of the last calls alone", PROFILED)
+
+
 JSON_FORMATS: tuple[tuple[Callable[[bytes], bool], ReaderOfRanks], ...] = (
     *(
         (partial(is_object_with, form.KEYS), partial(trace_of, form.FORMAT, form.read_rank))
         for form in (kineto, execution_trace)
     ),
     (chakra_json.is_chakra_json, chakra_json.read_chakra_json),
+    (
+        partial(is_object_with, (b"entries", b"pg_config|profiling_name")),
+        _refuse_flight_recorder,
+    ),
 )
 ALL_RANKS = (
     "if there are more files, put them beside it; name the folder, or what all names begin with"
@@ -88,7 +102,8 @@ ALL_RANKS = (
 # Name of a profile, as PyTorch's `tensorboard_trace_handler` ends it; each has its rank inside.
 PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 OF_A_RANK = re.compile(
-    r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})(?P<form>\.et|(?:_trace)?\.json)(?:\.gz)?",
+    r"(?P<name>.*?(?:^|[._-]|rank|[a-z](?=[0-9]+\.et)))(?P<rank>[0-9]{1,20})"
+    r"(?P<form>\.et|(?:_trace)?\.json)(?:\.gz)?",
     re.DOTALL,
 )
 # What archives of macOS have beside each file: its attributes.
