@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import NoReturn
 
 from linux.files.user_files import Unreadable, read_bytes
 from model.errors import InputError, Problem, refusing
@@ -79,22 +78,12 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], T
 }
 FORMATS = (chakra_trace.FORMAT, kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
 ReaderOfRanks = Callable[[Sequence[bytes], Defaults], Trace]
-
-
-def _refuse_flight_recorder(_files: Sequence[bytes], _given: Defaults) -> NoReturn:
-    raise Malformed(1, "is a dump of PyTorch's flight recorder, of the last calls alone", PROFILED)
-
-
 JSON_FORMATS: tuple[tuple[Callable[[bytes], bool], ReaderOfRanks], ...] = (
     *(
         (partial(is_object_with, form.KEYS), partial(trace_of, form.FORMAT, form.read_rank))
         for form in (kineto, execution_trace)
     ),
     (chakra_json.is_chakra_json, chakra_json.read_chakra_json),
-    (
-        partial(is_object_with, (b"entries", b"pg_config|profiling_name")),
-        _refuse_flight_recorder,
-    ),
 )
 ALL_RANKS = (
     "if there are more files, put them beside it; name the folder, or what all names begin with"
@@ -269,6 +258,9 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     for is_one_of, read_all in JSON_FORMATS:
         if is_one_of(contents[0]):
             return read_all(contents, defaults)
+    if is_object_with((b"entries", b"pg_config|profiling_name"), contents[0]):
+        what = "is a dump of PyTorch's flight recorder, which has the last calls alone"
+        raise Malformed(1, what, PROFILED)
     if len(contents[0]) > MOST_TEXT_BYTES:
         raise Malformed("", f"text must have at most {MOST_TEXT_BYTES} bytes")
     try:

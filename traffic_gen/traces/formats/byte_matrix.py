@@ -8,7 +8,7 @@ and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a
 
 import re
 from io import StringIO
-from itertools import chain, islice
+from itertools import islice
 
 from model.sentences import counted
 from model.workload.trace import Trace
@@ -33,19 +33,13 @@ LONGEST_WORD = 45
 
 
 def is_byte_matrix(text: str) -> bool:
-    """Whether the first line with content begins with a number, or the second one is a row.
+    """Whether the first line with content begins with a number, or the second one is of numbers.
 
-    Names of rows and columns, which are refused, may be before them.
+    Names of columns and of the row, which are refused, may be before these.
     """
-    first, second = islice(chain(filter(None, map(_words, StringIO(text[:65536]))), ([], [])), 2)
-    if any(map(_begins_a_number, first[:1])):
-        return True
-    is_named = not any(map(_begins_a_number, second[:1]))
-    return len(second) > 1 + is_named and all(map(_begins_a_number, second[1:]))
-
-
-def _begins_a_number(word: str) -> bool:
-    return word.lstrip("+-.[\"'")[:1].isdecimal()
+    lines = islice(filter(None, map(_words, StringIO(text[:65536]))), 2)
+    rows = [[word.lstrip("+-.[\"'")[:1].isdecimal() for word in words] for words in lines]
+    return any(row[0] for row in rows[:1]) or any(all(row[len(row) > 2 :]) for row in rows[1:])
 
 
 def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
