@@ -121,6 +121,16 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
     assert trace_in([swapped.encode()]).total_bytes == 6000
 
 
+def test_starts_of_htsim_are_no_compute_of_their_ranks() -> None:
+    text = b"Nodes 2\nConnections 2\n0->1 start 1000000 size 9\n0->1 start 2000000 size 9\n"
+    trace, grid = trace_in([text]), JobGrid(1, 2)
+    told = list(Replay(trace, "x", np.arange(2), grid).details)
+    assert told[1:] == [
+        "sends: 2, 18 bytes",
+        "starts: 2 connections after the begin, up to 2e-06 s",
+    ]
+
+
 def fired(*triggers: str, begins: str = "trigger 1", source: int = 1) -> list[tuple[int, ...]]:
     """What each node waits for: connections 0->1 and 2->1 that fire a trigger, then two more."""
     ends = "0->1 start 0 size 1 recv_done_trigger 1\n2->1 start 0 size 1 send_done_trigger 1\n"

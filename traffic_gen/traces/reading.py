@@ -72,7 +72,7 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], T
     "GOAL": (goal.is_goal, goal.read_goal),
     msccl.FORMAT: (msccl.is_msccl, msccl.read_msccl),
     "AICB": (aicb.is_aicb, aicb.read_aicb),
-    "htsim": (htsim.is_htsim, htsim.read_htsim),
+    htsim.FORMAT: (htsim.is_htsim, htsim.read_htsim),
     mscclpp.FORMAT: (mscclpp.is_plan, mscclpp.read_plan),
     byte_matrix.FORMAT: (byte_matrix.is_byte_matrix, byte_matrix.read_byte_matrix),
 }
