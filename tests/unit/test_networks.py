@@ -155,6 +155,22 @@ def test_mistakes_of_a_named_network_are_told_at_its_own_lines(
     assert problem.removeprefix(f"{tmp_path}/").startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Nodes 16\nTiers 2\nPodsize 4\n", "is a topology of htsim, must be a network"),
+        ('{"logical-dims": ["4", "4"]}', "is a logical topology of ASTRA-sim, must be a network"),
+        ("fabric:\n  domains: 2\n  domain_size: 2\nworkloads: []\n", "is a scenario, must be a"),
+    ],
+)
+def test_a_file_that_is_no_network_is_told_by_its_kind(
+    tmp_path: Path, text: str, what: str
+) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(InputError, match=f"x: {what}"):
+        read_network(tmp_path / "x")
+
+
 def test_a_file_of_empty_lines_is_refused_at_once(tmp_path: Path) -> None:
     """A search that begins anew at each line takes hours."""
     (tmp_path / "x").write_text("\n" * 2**20)
