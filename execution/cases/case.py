@@ -157,8 +157,8 @@ class Measuring:
                 schedule,
                 prediction,
                 done.most,
-                check_data=self.scenario.check_data,
-                before=seeding(self.scenario.machine_seed, name, fabric.topology),
+                check_data=self.scenario.keys.check_data,
+                before=seeding(self.scenario.keys.machine_seed, name, fabric.topology),
             )
             with observing(fabric, place, beside_agents=others) as observer, closing(under_way):
                 for repeat in self._kept(name, under_way, done):
@@ -167,14 +167,14 @@ class Measuring:
         finally:
             after = fabric.bed.links.read_counters()
             self.folder.end_case(name, done.of_case, _plain(before), _plain(after))
-        timed = generator.is_timed and not self.scenario.check_data
+        timed = generator.is_timed and not self.scenario.keys.check_data
         measured = Measured(
             topology=topology,
             schedule=schedule,
             executions=done.of_case,
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
-            check_data=self.scenario.check_data,
+            check_data=self.scenario.keys.check_data,
             generator=generator,
             # If times are not judged, the machine is not either: it was busy with other work.
             machine=observer.observations(done.counted) if timed else None,
