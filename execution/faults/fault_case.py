@@ -133,7 +133,15 @@ class FaultCase:
         with probing(process_ids, self.unaffected, place, watch, cadence) as probes:
             phases = self._phases()
             records = probes.stop()
-        return fault_result(self.scenario.name, self._impact(phases, records, probes.ticks))
+        return fault_result(
+            self._impact(phases, records, probes.ticks),
+            scenario=self.scenario.name,
+            case=self.case.name,
+            fault=", ".join(dict.fromkeys(f"{one.component} {one.mode}" for one in self.faults)),
+            where=", ".join(fault.target for fault in self.faults),
+            fabric=self.case.kind.value,
+            strategy=self.job.strategy.value,
+        )
 
     def _phases(self) -> Phases:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
@@ -376,11 +384,6 @@ class FaultCase:
         longest = blackout.longest(during.affected, first_ns)
         blackout_ms = 0.0 if longest is None else longest.duration_ms
         return FaultImpact(
-            case=self.case.name,
-            fabric=self.case.kind.value,
-            fault=", ".join(dict.fromkeys(f"{one.component} {one.mode}" for one in self.faults)),
-            where=", ".join(fault.target for fault in self.faults),
-            strategy=self.job.strategy.value,
             baseline=self._judged(phases.baseline, unaffected),
             during=DuringFault(
                 executions=during.executions,
