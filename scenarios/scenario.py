@@ -103,15 +103,15 @@ AUTO = Repeats(least=6, most=30, precision=0.005)
 class Scenario:
     """The checked keys of a file; fabrics to build, cases to execute on them, and their repeats.
 
-    `faults` has those of each fabric, or is empty. `thresholds` are those of the ratio to the model
-    for warn and fail, `replay_thresholds` those of the replay of an execution that met a fault,
-    without its losses. `chosen` has the values chosen for `auto`, by key (for a case `size_scale of
-    CASE` or `time_dilation of CASE`).
+    `text` says what `keys` do, and is compared alone. `faults` has those of each fabric, or is
+    empty. `thresholds` are those of the ratio to the model for warn and fail, `replay_thresholds`
+    those of the replay of an execution that met a fault, without its losses. `chosen` has the
+    values chosen for `auto`, by key (for a case `size_scale of CASE` or `time_dilation of CASE`).
     """
 
     name: str
     text: str
-    keys: ScenarioFile
+    keys: ScenarioFile = field(compare=False)
     fabrics: tuple[FabricSpec, ...]
     cases: tuple[Case, ...]
     repeats: Repeats
