@@ -306,7 +306,7 @@ def test_thousands_of_steps_are_long_enough_by_auto_and_by_what_a_refusal_hints_
 def test_steps_may_be_short_where_data_is_checked_and_no_time_judged() -> None:
     short = ["workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
     assert "would have steps" in refusal(short)
-    assert load(QUICKSTART, [*short, "check_data=true"], TWO_CORES).check_data
+    assert load(QUICKSTART, [*short, "check_data=true"], TWO_CORES).keys.check_data
 
 
 def test_more_real_data_than_an_agent_holds_is_refused() -> None:

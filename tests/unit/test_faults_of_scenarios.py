@@ -451,7 +451,7 @@ def test_the_library_has_an_experiment_for_every_component_mode_and_strategy() -
     }
     assert {component for _, component, _ in faults} == set(Component)
     assert {mode for _, _, mode in faults} == set(FaultMode)
-    assert {scenario.job.strategy for scenario in experiments} == set(RecoveryStrategy)
+    assert {scenario.keys.job.strategy for scenario in experiments} == set(RecoveryStrategy)
     both = set(Component) - {Component.SPINE_SWITCH, Component.UPLINK}
     assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_ONLY} >= both
     assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(
