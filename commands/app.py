@@ -34,7 +34,7 @@ SHELLS = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED = 4
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
 # What `--help` says of each command, in its order.
 COMMANDS = tomllib.loads(Path(__file__).with_name("table.toml").read_text(encoding="utf-8"))
 
@@ -117,6 +117,7 @@ def railbed(
 
 def main() -> NoReturn:
     """Run a command; print every error as a message and exit with its exit code."""
+    _replace_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Names of files may be no text: characters that cannot be encoded are escaped.
@@ -164,6 +165,17 @@ def main() -> NoReturn:
         # No error is handled any more, which would keep data bases open: DuckDB prints those left.
         _end(message, exit_code)
     sys.exit(exit_code)
+
+
+def _replace_closed() -> None:
+    """Open /dev/null as each closed standard stream: another file would get its number.
+
+    Children inherit it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or os.fdopen(STDIN)
 
 
 def _forget_displays() -> None:
