@@ -29,7 +29,8 @@ def provide_files(gpus: int) -> None:
     most = max(0, hard - FILES_BESIDE) // CONTROLLER_FILES_OF_A_GPU
     needed = gpus * CONTROLLER_FILES_OF_A_GPU + FILES_BESIDE
     own = gpus * FILES_OF_A_GPU + FILES_BESIDE
-    _raise_limit(own, needed, f"{gpus} GPUs need {needed}", f", or use at most {most} GPUs")
+    fewer = f", or use at most {most} GPUs" if most > 1 else ""
+    _raise_limit(own, needed, f"{gpus} GPUs need {needed}", fewer)
 
 
 def provide_more_files(count: int) -> None:
