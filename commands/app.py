@@ -10,7 +10,6 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -128,7 +127,7 @@ def main() -> NoReturn:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
     _forget_displays()
-    stdout, message = _device(STDOUT), ""
+    stdout, message = os.fstat(STDOUT), ""
     try:
         _require_folder()
         _require_alone(sys.argv[1:])
@@ -196,15 +195,7 @@ def _widen_help() -> None:
     rich_utils.MAX_WIDTH = out.width
 
 
-def _device(output: int) -> tuple[int, int] | None:
-    """Identify what a file descriptor leads to; `None` if it is closed."""
-    with suppress(OSError):
-        found = os.fstat(output)
-        return found.st_dev, found.st_ino
-    return None
-
-
-def _die_unread(stdout: tuple[int, int] | None) -> None:
+def _die_unread(stdout: os.stat_result) -> None:
     """Die of SIGPIPE, as programs do, if nobody reads an output any more; else return.
 
     `stdout` is what it was at the start: Rich turns one that nobody reads into /dev/null.
@@ -213,7 +204,7 @@ def _die_unread(stdout: tuple[int, int] | None) -> None:
     for output in (STDOUT, STDERR):
         outputs.register(output, POLLERR)
     unread = any(event & POLLERR for _, event in outputs.poll(0))
-    if unread or _device(STDOUT) != stdout:
+    if unread or not os.path.samestat(os.fstat(STDOUT), stdout):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.raise_signal(signal.SIGPIPE)
 

@@ -580,6 +580,10 @@ def test_a_shell_without_completion_is_bad_input(
     [
         (MemoryError("Unable to allocate 8 MiB"), "out of memory: Unable to allocate 8 MiB"),
         (MemoryError(), "out of memory"),
+        (
+            ImportError("a.so: failed to map segment from shared object"),
+            "out of memory: a.so: failed to map segment from shared object",
+        ),
         (OSError(errno.EFBIG, "File too large", "runs/a"), "runs/a: File too large"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory"),
     ],
