@@ -34,7 +34,9 @@ from results.store.tables import (
     export_tables,
     in_memory,
     judged_rows,
+    load,
     read_table,
+    reading_sql,
     seal,
     sealed,
 )
@@ -163,6 +165,14 @@ def test_a_file_without_some_columns_is_damaged(tmp_path: Path) -> None:
         place.write_text("repeat,transfer,of_old\n7,8,9\n")
     with pytest.raises(InputError, match=r"records cannot be read: .*source"):
         read_table(run, TRANSFERS)
+
+
+def test_too_little_memory_is_no_damage(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    with in_memory() as memory:
+        memory.execute("SET memory_limit = '1MB'")
+        with pytest.raises(MemoryError, match="Out of Memory"), reading_sql(run):
+            load(memory, run, TRANSFERS)
 
 
 def test_a_report_needs_all_values(tmp_path: Path) -> None:
