@@ -68,9 +68,9 @@ def test_every_algorithm_delivers_any_matrix(algorithm: str, drawn: tuple[Shape,
     schedule = scheduled(algorithm, shape, round(matrix.size_bytes), matrix)
     asked, n = np.zeros((len(matrix.rows),) * 2), len(matrix.rows)
     demand = schedule.demand
-    np.add.at(
-        asked, (demand.contributor, demand.wanted.ranks), demand.chunk_bytes[demand.wanted.chunks]
-    )
+    chunks = demand.wanted.chunks
+    sources = demand.holders.values[demand.holders.starts[chunks]]
+    np.add.at(asked, (sources, demand.wanted.ranks), demand.chunk_bytes[chunks])
     rows, rounded = np.array(matrix.rows), n * 4 * ELEMENT_BYTES
     assert ((asked > 0) == (rows > 0)).all()
     assert (np.abs(asked - rows) <= rounded).all()

@@ -18,7 +18,7 @@ from model.fabric.spec import FabricSpec
 from model.fabric.transport import Recovery, Transport
 from model.measurement.records import QueuePairSample, Repeat, TransferRecord
 from model.workload.schedule import Schedule, Steps
-from model.workload.transfers.collective import EVERYONE, Demand
+from model.workload.transfers.collective import Demand
 from model.workload.transfers.columns import Transfer
 from model.workload.transfers.lanes import ELEMENT_BYTES
 
@@ -472,12 +472,11 @@ def _data_check(demand: Demand, rank: int) -> dict[str, Any]:
     `elements` has the length of every chunk.
     """
     held, wanted = demand.held.at(rank), demand.wanted.at(rank)
-    chunks, contributors = demand.wanted.chunks[wanted], demand.contributor[wanted]
     return {
         "elements": (demand.chunk_bytes // ELEMENT_BYTES).tolist(),
         "initial": demand.held.chunks[held].tolist(),
         "expected": [
-            (chunk, demand.holders.at(chunk).tolist() if only == EVERYONE else [only])
-            for chunk, only in zip(chunks.tolist(), contributors.tolist(), strict=True)
+            (chunk, demand.holders.at(chunk).tolist())
+            for chunk in demand.wanted.chunks[wanted].tolist()
         ],
     }

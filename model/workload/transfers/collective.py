@@ -11,9 +11,6 @@ import numpy as np
 from model.arrays import Ints
 from model.workload.transfers.columns import Rows, starts_of
 
-# Stands for the sum of all ranks' contributions, in an array of ranks.
-EVERYONE = -1
-
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -41,15 +38,13 @@ class Cells:
 class Demand:
     """Demand of a collective: the cells that are `held` before it, and those `wanted` after it.
 
-    A rank holds its own contribution to a chunk before. For each wanted cell, `contributor` has the
-    rank whose contribution it must be, or `EVERYONE`: the sum of all that were held before.
-    `chunk_bytes` has the size of each chunk.
+    A rank holds its own contribution to a chunk before. A wanted cell must be the sum of all that
+    were held of its chunk. `chunk_bytes` has the size of each chunk.
     """
 
     chunk_bytes: Ints
     held: Cells
     wanted: Cells
-    contributor: Ints
 
     @classmethod
     def joined(cls, parts: Sequence["Demand"], ranks: Sequence[Ints]) -> "Demand":
@@ -58,14 +53,9 @@ class Demand:
             return parts[0]
         firsts = starts_of([len(part.chunk_bytes) for part in parts]).tolist()
         placed = list(zip(parts, ranks, firsts[:-1], strict=True))
-        held, _ = _in_order([part.held.placed(*place) for part, *place in placed])
-        wanted, order = _in_order([part.wanted.placed(*place) for part, *place in placed])
-        promised = [
-            np.where(part.contributor == EVERYONE, EVERYONE, own[part.contributor])
-            for part, own, _ in placed
-        ]
-        sizes = np.concatenate([part.chunk_bytes for part in parts])
-        return cls(sizes, held, wanted, np.concatenate(promised)[order])
+        held = _in_order([part.held.placed(*place) for part, *place in placed])
+        wanted = _in_order([part.wanted.placed(*place) for part, *place in placed])
+        return cls(np.concatenate([part.chunk_bytes for part in parts]), held, wanted)
 
     def cut(self, sizes: Ints) -> "Demand":
         """Cut every chunk into parts; `sizes` has a row of theirs for each chunk."""
@@ -77,7 +67,7 @@ class Demand:
             )
             for cells in (self.held, self.wanted)
         )
-        return Demand(sizes.ravel(), held, wanted, np.repeat(self.contributor, parts))
+        return Demand(sizes.ravel(), held, wanted)
 
     @cached_property
     def holders(self) -> Rows:
@@ -89,18 +79,18 @@ class Demand:
         """Fingerprint of the demand's contents."""
         cells = (self.held.ranks, self.held.chunks, self.wanted.ranks, self.wanted.chunks)
         hashed = hashlib.sha256()
-        for column in (*cells, self.chunk_bytes, self.contributor):
+        for column in (*cells, self.chunk_bytes):
             hashed.update(np.ascontiguousarray(column).data)
         return hashed.hexdigest()[:16]
 
 
-def _in_order(parts: Sequence[Cells]) -> tuple[Cells, Ints]:
-    """Return the cells of all parts, sorted, and the place of each among the parts."""
+def _in_order(parts: Sequence[Cells]) -> Cells:
+    """Return the cells of all parts, sorted."""
     ranks = np.concatenate([part.ranks for part in parts])
     chunks = np.concatenate([part.chunks for part in parts])
     # A stable sort takes no time if the cells are in order already.
     order = np.argsort(ranks * (1 + chunks.max(initial=0)) + chunks, kind="stable")
-    return Cells(ranks[order], chunks[order]), order
+    return Cells(ranks[order], chunks[order])
 
 
 class Collective(StrEnum):
@@ -174,7 +164,4 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
             sent = shards.ranks < gpus - 1
             held = Cells(shards.ranks[sent], chunks[sent])
             wanted = Cells(held.ranks + 1, held.chunks)
-    contributor = np.full(len(chunks), EVERYONE)
-    if not collective.reduces:  # each chunk has one holder
-        contributor[held.chunks] = held.ranks
-    return Demand(chunk_bytes, held, wanted, contributor[wanted.chunks])
+    return Demand(chunk_bytes, held, wanted)

@@ -20,7 +20,7 @@ from typing import NoReturn
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.workload.transfers.collective import EVERYONE, Cells, Demand
+from model.workload.transfers.collective import Cells, Demand
 from model.workload.transfers.columns import NONE, Transfers, occurrences
 
 # A cell and a version must fit into one number, with two bits more.
@@ -421,17 +421,14 @@ def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None
     `last` has the last version of each wanted cell. Contributions come from ranks that held the
     chunk before, each at most once: if there are as many as holders, none is missing.
     """
-    chunks, promised = demand.wanted.chunks, demand.contributor
+    chunks = demand.wanted.chunks
     final = np.where(last == NONE, NONE, contents.set_of[last])
     holders = np.bincount(demand.held.chunks, minlength=len(demand.chunk_bytes))
-    whole = (final != NONE) & (contents.size[final] == holders[chunks])
-    right = np.where(promised == EVERYONE, whole, final == promised)
+    right = (final != NONE) & (contents.size[final] == holders[chunks])
     if (place := _first(~right)) != NONE:
         sets = final[[place]][final[[place]] != NONE]
         held = np.flatnonzero(contents.members(sets).any(axis=0))
-        asked = (
-            demand.holders.at(chunks[place]) if promised[place] == EVERYONE else promised[[place]]
-        )
+        asked = demand.holders.at(chunks[place])
         raise ScheduleError(
             f"rank {demand.wanted.ranks[place]} ends with chunk {chunks[place]} with "
             f"contributions {_bits(held):b}, must have {_bits(asked):b}"
