@@ -39,9 +39,7 @@ def bench(
         typer.Option(min=0.1, max=MOST_MINUTES, help=f"of soak; default: {SOAK['minutes']}"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help=f"of soak; default: {SOAK['seed']}")] = None,
-    record: Annotated[
-        bool, typer.Option("--record", help="write the rows to docs/reference/figures")
-    ] = False,
+    record: options.Record = False,
     clock: options.Clock = "real",
     fresh: options.Fresh = False,
 ) -> bool:

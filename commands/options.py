@@ -69,6 +69,7 @@ Command = Annotated[
     typer.Argument(metavar="COMMAND", callback=_own_program, help="with its arguments, after `--`"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+Record = Annotated[bool, typer.Option("--record", help="write the rows to docs/reference/figures")]
 Overrides = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="set a scenario's key; repeatable")
 ]

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from commands.options import AsJson, Proxies, SomeStore, ready, refuse_idle, written_to
+from commands.options import AsJson, Proxies, Record, SomeStore, ready, refuse_idle, written_to
 from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.runner import human_remaining
@@ -14,11 +14,14 @@ from model.errors import InputError, Problem
 from results.sections.modeled import paper_sections, plain_sections, twins_sections
 from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
+from studies.benchmarks.render import recording
+from studies.benchmarks.rows import Row
 from studies.paper.claims import TABLES, paper_object
-from studies.twins.comparison import measured_object
+from studies.twins.comparison import measured_object, shown_rows
 from studies.twins.points import TWINS, Planned, measure, planned, to_run
 
 FIGURES = Path("figures")
+MEASURE = "./railbed paper --measure"
 # fmt: off
 Part = Literal[
     "fig2a", "fig2b", "fig3", "fig4", "fig5", "fig7", "fig8", "fig9", "fig10", "table1", "table2"
@@ -37,12 +40,18 @@ def paper(
     proxies: Proxies = None,
     store: SomeStore = None,
     as_json: AsJson = False,
+    record: Record = False,
 ) -> bool:
     """Print the claims, a table or the files of a figure; or measure twins, which may fail."""
     drawn = to or FIGURES
     if measured:
-        return _measure(part, drawn, proxies, store or DEFAULT_STORE, as_json)
-    refuse_idle("needs --measure", proxies=proxies, store=store)
+        rows: list[Row] = []
+        with recording("paper-measured", rows, record=record, command=MEASURE):
+            result = _measure(part, drawn, proxies, store or DEFAULT_STORE)
+            rows += shown_rows(result)
+        print_result(result, as_json, twins_sections)
+        return bool(result["verdict"] == "fail")
+    refuse_idle("needs --measure", proxies=proxies, store=store, record=record)
     if part is not None and not part.startswith("table"):
         _draw_part(part, drawn, as_json)
         return False
@@ -55,8 +64,8 @@ def paper(
     return False
 
 
-def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_json: bool) -> bool:
-    """Measure the twins that are not stored, and write the page; return whether they failed."""
+def _measure(part: str | None, to: Path, proxies: str | None, store: Path) -> dict[str, Any]:
+    """Measure the twins that are not stored, write the page, and return the object."""
     from execution.run import run
     from studies.twins.page import draw_heat_maps, write_page
 
@@ -69,9 +78,7 @@ def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_js
     result = measured_object(plan, results)
     with writing(to):
         draw_heat_maps(result["points"], store, to)
-        result["page"] = str(write_page(result, to))
-    print_result(result, as_json, twins_sections)
-    return bool(result["verdict"] == "fail")
+        return {**result, "page": str(write_page(result, to))}
 
 
 def _print_plan(plan: Sequence[Planned]) -> None:

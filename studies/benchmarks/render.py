@@ -163,7 +163,7 @@ def _pivoted(
 TITLES = {row["key"]: row["title"] for row in rows_of(Path(__file__).with_name("titles.csv"))}
 SHARES = re.compile(
     r"(asked|spread|error\w*|measured|modeled|steal|server_share_of_a_core|headers|bursts|last_segment|"
-    r"acknowledgements|probes|latency)"
+    r"acknowledgements|probes|latency|paper|at_scale)"
 )
 RATIOS = re.compile(r"(\w*ratio\w*|\w+_over_\w+|\w*interference|uneven\w*)")
 SIGNED = "deviation"

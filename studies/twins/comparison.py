@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
+from operator import itemgetter
 from statistics import mean
 from typing import Any
 
@@ -70,6 +71,34 @@ def measured_object(plan: Sequence[Planned], results: Sequence[Result]) -> Resul
             "experiments": list(lost_in_experiments(results)),
         },
     }
+
+
+def shown_rows(result: Result) -> Iterator[Result]:
+    """Yield the rows of the documentation's tables: ratios, pairs in order, and claims as shares.
+
+    `result` is the object of `measured_object`.
+    """
+    for figure, points in groupby(result["points"], itemgetter("figure")):
+        ratios = [point["ratio"] for point in points]
+        least, most = min(ratios), max(ratios)
+        yield {"figure": figure, "points": len(ratios), "ratio_least": least, "ratio_most": most}
+    yield from result["trends"]
+    for row in result["gains"]:
+        what = f"{row['faster_by'].split()[0]} bandwidth times four, K = {row['K']}: faster by"
+        yield {"claim": what, **{part: row[part] / 100 for part in ("paper", *PARTS)}}
+    for row in (one for one in result["all_to_all"] if one["y"] == USUAL_DOMAINS):
+        for key, name in ALGORITHMS.items():
+            what = f"all-to-all/{name}, {row['platform']}: slower on rail-only by"
+            yield {"claim": what, "paper": row["limit"], **_both(row[key])}
+    for row in result["table2"]["performance"]:
+        if not row["workload"].startswith("all-to-all"):
+            yield {"claim": f"{row['workload']}: slower on rail-only by", **_both(row)}
+    for row in result["failures"]["experiments"]:
+        yield {"claim": f"{row['experiment']}, {row['fabric']}: slower by", **_both(row)}
+
+
+def _both(row: Result) -> Result:
+    return {part: row[part] for part in ("modeled", "measured")}
 
 
 def _points(planned: Planned, result: Result) -> Iterator[Result]:

@@ -27,7 +27,7 @@ from tests.shown.pages import ROOT
 
 MOST_S = 4 * 3600
 # Commands that write a figure when asked to.
-RECORDING = ("railbed bench ", ".venv/bin/python -m tests.fuzz")
+RECORDING = ("railbed bench ", "railbed paper --measure ", ".venv/bin/python -m tests.fuzz")
 
 
 def main() -> None:

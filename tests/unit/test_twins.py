@@ -24,7 +24,7 @@ from scenarios.load import load
 from scenarios.scenario import Scenario
 from studies.paper.study import PLATFORM_NAMES
 from studies.twins import page as page_module
-from studies.twins.comparison import measured_object, same_order
+from studies.twins.comparison import measured_object, same_order, shown_rows
 from studies.twins.page import DRAWINGS, HEAT_MAPS, HeatMap, draw_heat_maps, write_page
 from studies.twins.points import (
     ALL_TO_ALL,
@@ -284,6 +284,20 @@ def test_losses_are_modeled_at_scale_beside_the_experiments() -> None:
     assert small["domain"] == pytest.approx(8 / (32768 - 8))
     assert {row["experiment"] for row in found["experiments"]} == set(EXPERIMENTS)
     assert all(row["measured"] == pytest.approx(0.7) for row in found["experiments"])
+
+
+def test_the_tables_of_the_documentation_have_every_point_order_and_claim() -> None:
+    found = measured()
+    rows = list(shown_rows(found))
+    assert sum(row.get("points", 0) for row in rows) == len(found["points"])
+    assert sum(row.get("pairs", 0) for row in rows) == sum(one["pairs"] for one in found["trends"])
+    claims = {row["claim"]: row for row in rows if "claim" in row}
+    assert claims["NIC bandwidth times four, K = 2: faster by"]["paper"] == pytest.approx(0.359)
+    two_step = claims["all-to-all/two-step, dgx-h100: slower on rail-only by"]
+    assert two_step["paper"] == pytest.approx(1 / 9)
+    lost = {name.partition(",")[0] for name in claims} & set(EXPERIMENTS)
+    assert lost == set(EXPERIMENTS)
+    assert len(claims) == len(rows) - sum("points" in row or "pairs" in row for row in rows)
 
 
 def test_the_page_has_every_point_beside_the_model_at_both_sizes(tmp_path: Path) -> None:
