@@ -10,7 +10,6 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -34,7 +33,7 @@ SHELLS = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED = 4
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
 # What `--help` says of each command, in its order.
 COMMANDS = tomllib.loads(Path(__file__).with_name("table.toml").read_text(encoding="utf-8"))
 
@@ -117,6 +116,7 @@ def railbed(
 
 def main() -> NoReturn:
     """Run a command; print every error as a message and exit with its exit code."""
+    _replace_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Names of files may be no text: characters that cannot be encoded are escaped.
@@ -127,7 +127,7 @@ def main() -> NoReturn:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
     _forget_displays()
-    stdout, message = _device(STDOUT), ""
+    stdout, message = os.fstat(STDOUT), ""
     try:
         _require_folder()
         _require_alone(sys.argv[1:])
@@ -166,6 +166,17 @@ def main() -> NoReturn:
     sys.exit(exit_code)
 
 
+def _replace_closed() -> None:
+    """Open /dev/null as each closed standard stream: another file would get its number.
+
+    Children inherit it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or os.fdopen(STDIN)
+
+
 def _forget_displays() -> None:
     """Remove environment variables that name a display which is not there."""
     # The number is unknown (shutil.get_terminal_size): Rich would print nothing.
@@ -184,15 +195,7 @@ def _widen_help() -> None:
     rich_utils.MAX_WIDTH = out.width
 
 
-def _device(output: int) -> tuple[int, int] | None:
-    """Identify what a file descriptor leads to; `None` if it is closed."""
-    with suppress(OSError):
-        found = os.fstat(output)
-        return found.st_dev, found.st_ino
-    return None
-
-
-def _die_unread(stdout: tuple[int, int] | None) -> None:
+def _die_unread(stdout: os.stat_result) -> None:
     """Die of SIGPIPE, as programs do, if nobody reads an output any more; else return.
 
     `stdout` is what it was at the start: Rich turns one that nobody reads into /dev/null.
@@ -201,7 +204,7 @@ def _die_unread(stdout: tuple[int, int] | None) -> None:
     for output in (STDOUT, STDERR):
         outputs.register(output, POLLERR)
     unread = any(event & POLLERR for _, event in outputs.poll(0))
-    if unread or _device(STDOUT) != stdout:
+    if unread or not os.path.samestat(os.fstat(STDOUT), stdout):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.raise_signal(signal.SIGPIPE)
 

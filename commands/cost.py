@@ -63,7 +63,7 @@ def _require_possible(gpus: int, radix: int, domain_size: int, nics: Nics) -> No
     if problems:
         raise InputError(*problems)
     if nics.gpus_per_nic < 1 or domain_size % nics.gpus_per_nic:
-        what = f"must divide the {domain_size} GPUs of an HB domain, got {nics.gpus_per_nic}"
+        what = f"must divide --domain-size, {domain_size}, got {nics.gpus_per_nic}"
         raise InputError(Problem("--gpus-per-nic", what))
     if not 1 <= nics.ports <= MOST_PORTS:
         raise InputError(Problem("--nic-ports", f"must be 1 or {MOST_PORTS}, got {nics.ports}"))

@@ -72,8 +72,16 @@ def printed_whole(console: Console, place: Path) -> Iterator[None]:
 
 
 def writing(place: Path, option: str = "--to") -> AbstractContextManager[None]:
-    """Turn an `OSError` of files written to a place into an `InputError` that names the option."""
-    return refusing(place, "cannot be written", f"name another {option}")
+    """Turn an `OSError` of files written to a place into an `InputError` that names the option.
+
+    Raises `InputError` for a place in the folder of a run or a sweep, whose records it may replace.
+    """
+    from results.store.sweeps import is_recorded
+
+    hint = f"name another {option}"
+    if is_recorded(place):
+        raise InputError(Problem(str(place), "is in the folder of a run or a sweep", hint))
+    return refusing(place, "cannot be written", hint)
 
 
 def draw_figure(path: Path, draw: Callable[[Path], None]) -> None:

@@ -111,6 +111,7 @@ def _trial(trial: LinkCalibration) -> dict[str, Any]:
         "gap_error_p95": trial.gap_error_p95,
         "frames": train.frames,
         "sender_bps": rates.sender_bps,
+        "sender_wait_s": trial.sender_wait_s,
         "seconds": train.seconds,
         "undisturbed_s": trial.undisturbed_s,
         "paused_s": pauses.total_s,

@@ -100,7 +100,7 @@ class Run:
         with experiment(spec, self.proxies, run_id, listener.step, self.others) as fabric:
             try:
                 self._calibrate(fabric, name)
-                if self.measuring.scenario.check_paths:
+                if self.measuring.scenario.keys.check_paths:
                     self._check_paths(fabric)
                 fabric.bed.links.impair()
                 listener.show(fabric)
@@ -137,7 +137,7 @@ class Run:
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         crossed = self._crossings(case, fabric)
         schedule = case.schedule(fabric.topology.spec)
-        warmup = self.measuring.scenario.warmup
+        warmup = self.measuring.scenario.keys.warmup
         measured = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )

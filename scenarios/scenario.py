@@ -16,7 +16,7 @@ from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import Lanes, spread
 from model.workload.transfers.proof import ScheduleError
 from results.verdicts.verdict import Thresholds
-from scenarios.format.keys import Job
+from scenarios.format.keys import ScenarioFile
 from traffic_gen.workloads.task import Task
 
 Built = TypeVar("Built")
@@ -101,29 +101,23 @@ AUTO = Repeats(least=6, most=30, precision=0.005)
 
 @dataclass(frozen=True)
 class Scenario:
-    """Fabrics to build, cases to execute on them, their repeats, and the expectations.
+    """The checked keys of a file; fabrics to build, cases to execute on them, and their repeats.
 
-    `faults` has those of each fabric, or is empty. `thresholds` are those of the ratio to the model
-    for warn and fail, `replay_thresholds` those of the replay of an execution that met a fault,
-    without its losses. `chosen` has the values chosen for `auto`, by key (for a case `size_scale of
-    CASE` or `time_dilation of CASE`).
+    `text` says what `keys` do, and is compared alone. `faults` has those of each fabric, or is
+    empty. `thresholds` are those of the ratio to the model for warn and fail, `replay_thresholds`
+    those of the replay of an execution that met a fault, without its losses. `chosen` has the
+    values chosen for `auto`, by key (for a case `size_scale of CASE` or `time_dilation of CASE`).
     """
 
     name: str
     text: str
+    keys: ScenarioFile = field(compare=False)
     fabrics: tuple[FabricSpec, ...]
     cases: tuple[Case, ...]
     repeats: Repeats
-    warmup: int
-    check_data: bool
-    check_paths: bool
     thresholds: Thresholds
     replay_thresholds: Thresholds
-    blackout_limit_ms: float | None = None
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
-    job: Job = field(default_factory=Job)
-    probed_pairs: int = 0
-    machine_seed: int = 0
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     # File, line and key, for messages: of the fabric's keys, and of the first fault of each mode.
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -147,9 +141,9 @@ class Scenario:
         With faults: the baseline, the execution during the fault (a job that does not reroute
         aborts it and executes again), and two phases with a warm-up each.
         """
-        counted = self.warmup + self.repeats.most
+        counted = self.keys.warmup + self.repeats.most
         if self.has_faults:
-            during = 1 if self.job.strategy is RecoveryStrategy.REROUTE else 2
+            during = 1 if self.keys.job.strategy is RecoveryStrategy.REROUTE else 2
             counted += during + 2 * (1 + self.repeats.most)
         return len(self.cases) * counted
 

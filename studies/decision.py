@@ -128,7 +128,7 @@ class ClusterFile(Strict):
     def _nics_are_within_domains(self) -> Self:
         for size, shared in product((self.own_size, *self.domain_sizes), self.gpus_per_nic):
             if size % shared:
-                what = f"must divide the {size} GPUs of an HB domain, got {shared}"
+                what = f"must divide the {counted(size, 'GPU')} of an HB domain, got {shared}"
                 raise Refused(what, key="gpus_per_nic")
         return self
 
@@ -491,11 +491,13 @@ def _sentence(decision: Decision) -> str:
         said += f"the network that costs the least for a trained token is {chosen.name}"
     if chosen != first:
         saved = decision.usd(first) - decision.usd(chosen)
+        dearer = "costs", "more than the", "of"
+        verb, than, of = dearer if saved < 0 else ("saves", "of", "against")
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         said += (
-            f": it saves {three_digits(saved / 1e6)} of {three_digits(decision.usd(first) / 1e6)} "
-            f"million USD against {first.name}, and is {slower_in_words(slower)}"
-            f"{_over(decision)}"
+            f": it {verb} {three_digits(abs(saved) / 1e6)} {than} "
+            f"{three_digits(decision.usd(first) / 1e6)} million USD {of} {first.name}, and is "
+            f"{slower_in_words(slower)}{_over(decision)}"
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
     if faster := decision.with_gpus():

@@ -68,11 +68,6 @@ class Executions:
         return self.warmup + self.repeats.executions
 
     @property
-    def warmups(self) -> tuple[Repeat, ...]:
-        """The first executions, which do not count."""
-        return tuple(self.all[: self.warmup])
-
-    @property
     def undisturbed(self) -> tuple[Repeat, ...]:
         """Executions after the warm-ups that were not disturbed."""
         later = self.all[self.warmup :]
@@ -84,15 +79,11 @@ class Executions:
         return are_enough(self.repeats, [repeat.completion_s for repeat in self.undisturbed])
 
     @property
-    def counted(self) -> tuple[Repeat, ...]:
-        """The undisturbed executions; if these are too few, all after the warm-ups."""
-        enough = len(self.undisturbed) >= self.repeats.least
-        return self.undisturbed if enough else tuple(self.all[self.warmup :])
-
-    @property
     def of_case(self) -> CaseExecutions:
-        """All of them, told apart."""
-        return CaseExecutions(self.counted, self.warmups, tuple(self.disturbed))
+        """All of them, told apart: if the undisturbed are too few, all after the warm-ups count."""
+        warmups, later = tuple(self.all[: self.warmup]), tuple(self.all[self.warmup :])
+        counted = self.undisturbed if len(self.undisturbed) >= self.repeats.least else later
+        return CaseExecutions(counted, warmups, tuple(self.disturbed))
 
 
 def phase_in_words(case: str) -> str:
@@ -157,8 +148,8 @@ class Measuring:
                 schedule,
                 prediction,
                 done.most,
-                check_data=self.scenario.check_data,
-                before=seeding(self.scenario.machine_seed, name, fabric.topology),
+                check_data=self.scenario.keys.check_data,
+                before=seeding(self.scenario.keys.machine_seed, name, fabric.topology),
             )
             with observing(fabric, place, beside_agents=others) as observer, closing(under_way):
                 for repeat in self._kept(name, under_way, done):
@@ -167,17 +158,17 @@ class Measuring:
         finally:
             after = fabric.bed.links.read_counters()
             self.folder.end_case(name, done.of_case, _plain(before), _plain(after))
-        timed = generator.is_timed and not self.scenario.check_data
+        timed = generator.is_timed and not self.scenario.keys.check_data
         measured = Measured(
             topology=topology,
             schedule=schedule,
             executions=done.of_case,
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
-            check_data=self.scenario.check_data,
+            check_data=self.scenario.keys.check_data,
             generator=generator,
             # If times are not judged, the machine is not either: it was busy with other work.
-            machine=observer.observations(done.counted) if timed else None,
+            machine=observer.observations(done.of_case.repeats) if timed else None,
             dropped_packets=dropped(fabric, before, after),
             known=self.known.get(topology.spec.kind, ()),
         )

@@ -113,12 +113,12 @@ class FaultCase:
         self.case, self.fabric, self.measuring = case, fabric, measuring
         self.scenario = measuring.scenario
         self.faults = self.scenario.faults[case.kind]
-        self.job = self.scenario.job
+        self.job = self.scenario.keys.job
         self.injector = FaultInjector(fabric.bed)
         self.schedule = case.schedule(fabric.topology.spec)
         self.home = fabric.placement
         self.affected, self.unaffected = probed_pairs(
-            self.home, self.faults, self.scenario.probed_pairs, self._later()
+            self.home, self.faults, self.scenario.keys.probed_pairs, self._later()
         )
         self.cadence = affected(
             affected_interval_s(self.home, self.faults, self.affected, SHORT_PROBE_BYTES)
@@ -133,12 +133,20 @@ class FaultCase:
         with probing(process_ids, self.unaffected, place, watch, cadence) as probes:
             phases = self._phases()
             records = probes.stop()
-        return fault_result(self.scenario.name, self._impact(phases, records, probes.ticks))
+        return fault_result(
+            self._impact(phases, records, probes.ticks),
+            scenario=self.scenario.name,
+            case=self.case.name,
+            fault=", ".join(dict.fromkeys(f"{one.component} {one.mode}" for one in self.faults)),
+            where=", ".join(fault.target for fault in self.faults),
+            fabric=self.case.kind.value,
+            strategy=self.job.strategy.value,
+        )
 
     def _phases(self) -> Phases:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
-            baseline = self._measure(BASELINE, self.scenario.warmup)
+            baseline = self._measure(BASELINE, self.scenario.keys.warmup)
             latency_s = self.fabric.path_latencies_s(self.schedule)
             prediction = self.fabric.predict(self.schedule)
             moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
@@ -237,7 +245,7 @@ class FaultCase:
             self.schedule,
             prediction,
             1,
-            check_data=self.scenario.check_data,
+            check_data=self.scenario.keys.check_data,
             on_tick=on_tick,
             first=len(executions),
             not_before_ns=not_before_ns,
@@ -338,7 +346,7 @@ class FaultCase:
             self.home.topology,
             self.schedule,
             CaseExecutions(during.executions),
-            check_data=self.scenario.check_data,
+            check_data=self.scenario.keys.check_data,
         )
         name = f"{self.case.name}/{DURING}"
         limits = self.scenario.replay_thresholds
@@ -376,11 +384,6 @@ class FaultCase:
         longest = blackout.longest(during.affected, first_ns)
         blackout_ms = 0.0 if longest is None else longest.duration_ms
         return FaultImpact(
-            case=self.case.name,
-            fabric=self.case.kind.value,
-            fault=", ".join(dict.fromkeys(f"{one.component} {one.mode}" for one in self.faults)),
-            where=", ".join(fault.target for fault in self.faults),
-            strategy=self.job.strategy.value,
             baseline=self._judged(phases.baseline, unaffected),
             during=DuringFault(
                 executions=during.executions,
@@ -392,7 +395,7 @@ class FaultCase:
                 limits=self.scenario.thresholds,
                 restart=self._restart(during, phases.degraded),
                 aborts=self._restarts,
-                check_data=self.scenario.check_data,
+                check_data=self.scenario.keys.check_data,
             ),
             degraded=self._judged(phases.degraded, unaffected) if phases.degraded else None,
             recovered=self._judged(phases.recovered, unaffected) if phases.recovered else None,
@@ -404,7 +407,7 @@ class FaultCase:
                 lost_unaffected=blackout.lost(unaffected, blackout.ALWAYS_NS),
                 skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
-                blackout_limit_ms=self.scenario.blackout_limit_ms,
+                blackout_limit_ms=self.scenario.keys.expect.blackout_ms,
                 possible_ms=blackout.longest_possible_ms(
                     during.affected, (first_ns, during.probed_until_ns), self.cadence.tick_ns
                 ),

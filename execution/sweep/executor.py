@@ -132,7 +132,7 @@ def at_most_s(scenario: Scenario, options: Sequence[str]) -> float:
 def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
     """Seconds that a case waits for the ends of its faults, and for its job's return."""
     ends_s = [fault.at_s + (fault.for_s or 0.0) for fault in scenario.faults.get(kind, ())]
-    job = scenario.job
+    job = scenario.keys.job
     return max(ends_s) + job.restart_time + job.reconfiguration_time if ends_s else 0.0
 
 

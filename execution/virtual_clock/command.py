@@ -277,7 +277,7 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
     return VirtualCommand(
         words=(name, f"$RAILBED_HANDED/{SCENARIO}", *OPTIONS),
         files={SCENARIO: text},
-        seed=scenario.machine_seed,
+        seed=scenario.keys.machine_seed,
         memory_mib=guest_mib(scenario.gpus),
         copies=copies,
         scenario=scenario.text,

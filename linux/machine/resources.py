@@ -14,6 +14,8 @@ from model.errors import NotReady
 # Errors that are the machine's (errno(3)): of files (full, over quota, larger than a process may
 # write, broken, read-only) and of memory.
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM}
+# What dlopen(3) says of a library for which the address space has no room.
+NO_ROOM = "failed to map segment"
 LEAST_FREE_BYTES = 64 * 1024
 # Open files of a run's process and of its controller: for each GPU, and for all else.
 FILES_OF_A_GPU, CONTROLLER_FILES_OF_A_GPU, FILES_BESIDE = 3, 4, 100
@@ -29,7 +31,8 @@ def provide_files(gpus: int) -> None:
     most = max(0, hard - FILES_BESIDE) // CONTROLLER_FILES_OF_A_GPU
     needed = gpus * CONTROLLER_FILES_OF_A_GPU + FILES_BESIDE
     own = gpus * FILES_OF_A_GPU + FILES_BESIDE
-    _raise_limit(own, needed, f"{gpus} GPUs need {needed}", f", or use at most {most} GPUs")
+    fewer = f", or use at most {most} GPUs" if most > 1 else ""
+    _raise_limit(own, needed, f"{gpus} GPUs need {needed}", fewer)
 
 
 def provide_more_files(count: int) -> None:
@@ -72,7 +75,7 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
 
 def of_the_machine(error: BaseException) -> str:
     """An error that is the machine's, in words; empty for others."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and NO_ROOM in str(error)):
         return f"out of memory: {error}".removesuffix(": ")
     if not isinstance(error, OSError) or error.errno not in OF_THE_MACHINE:
         return ""

@@ -83,7 +83,9 @@ def output_of(
         end(process)
     output, errors = said
     if process.returncode != 0:
-        raise EmulationError(f"{command[0]} failed: {errors.strip()}")
+        number = process.returncode
+        how = f"exit code {number}" if number > 0 else f"died of {signal.Signals(-number).name}"
+        raise EmulationError(f"{command[0]} failed: {errors.strip() or how}")
     return output
 
 

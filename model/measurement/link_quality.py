@@ -206,7 +206,8 @@ class LinkCalibration:
 
     `undisturbed_s` is the part of the train's time from which rate and gaps are computed. The
     errors of gaps over a window are relative, `None` if no gap was undisturbed. `pauses` are those
-    of the machine meanwhile, if they were `watched`.
+    of the machine meanwhile, if they were `watched`; other programs can keep the sender waiting,
+    too: for `sender_wait_s` at most between two frames of the train.
     """
 
     link: str
@@ -216,6 +217,7 @@ class LinkCalibration:
     train: Train
     undisturbed_s: float
     rates: LinkRates
+    sender_wait_s: float
     latency_s: float
     gap_error_median: float | None
     gap_error_p95: float | None
@@ -232,10 +234,10 @@ class LinkCalibration:
         if not self.can_be_filled:
             return Outcome.INCONCLUSIVE
         # Between pauses, the rate depends on the link only; arrival times on the machine, too.
-        # During a pause longer than its queue lasted, the link had nothing to send.
-        was_busy = self.pauses.longest_s < self.train.queued_s
-        about_the_link = was_busy and abs(self.rates.error) > RATE_TOLERANCE
-        is_certain = self.watched and (about_the_link or not self.pauses.total_s)
+        # In more time than its queue lasted, the link had nothing to send.
+        was_busy = max(self.pauses.longest_s, self.sender_wait_s) < self.train.queued_s
+        about_the_link = abs(self.rates.error) > RATE_TOLERANCE or not self.pauses.total_s
+        is_certain = self.watched and was_busy and about_the_link
         return Outcome.WRONG if is_certain else Outcome.INCONCLUSIVE
 
     @property
@@ -274,13 +276,13 @@ def calibration(
     arrivals: Sequence[Arrival],
     pauses: PauseLog,
     trial: int = 1,
-    *,
     sender_bps: float = inf,
+    sender_wait_s: float = 0.0,
 ) -> LinkCalibration:
     """Evaluate one direction from idle latencies and the arrivals of a train and frames before it.
 
-    `sender_bps` is the sender's rate when nothing delays its frames; `pauses` are those of the
-    machine, by the clock of the arrivals.
+    `sender_bps` is the sender's rate when nothing delays its frames, `sender_wait_s` its longest
+    time between two of the train; `pauses` are those of the machine, by the clock of the arrivals.
     """
     link, train = hop.link, Train.on(hop.link.shaper)
     steady, span_ns = train.backlogged(arrivals), (arrivals[0].at_ns, arrivals[-1].at_ns)
@@ -295,6 +297,7 @@ def calibration(
         train=train,
         undisturbed_s=sum(points[-1][0] - points[0][0] for points in stretches) * train.frame_s,
         rates=LinkRates(link.rate_bps, rate_of(stretches), others_rate_of(steady), sender_bps),
+        sender_wait_s=sender_wait_s,
         latency_s=median(latencies_s),
         gap_error_median=median(errors) if errors else None,
         gap_error_p95=errors[ceil(0.95 * len(errors)) - 1] if errors else None,

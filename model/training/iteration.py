@@ -51,7 +51,7 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
         layers * layer.layer_s(job, strategy),
         layers * _tensor_s(job, strategy),
         layers * _context_s(job, strategy),
-        layers * experts * _expert_s(job, strategy),
+        layers * experts * (_all_to_all_s(job, strategy) - _hidden_s(job, strategy, microbatches)),
     )
     stage_s = sum(parts)
     return Terms(
@@ -89,10 +89,13 @@ def _context_s(job: Job, strategy: Strategy) -> Numbers:
     return (layer.CONTEXT_COLLECTIVES + layer.passes(job) - 2) * once
 
 
-def _expert_s(job: Job, strategy: Strategy) -> Numbers:
-    """Seconds of an expert layer's all-to-alls; overlapped, those that no other compute hides."""
-    hidden = layer.layer_s(job, strategy) if job.overlap_experts else 0.0
-    return np.maximum(_all_to_all_s(job, strategy) - hidden, 0)
+def _hidden_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
+    """Seconds of an expert layer's all-to-alls that overlap with another microbatch's compute.
+
+    The first microbatch's forward pass and the last one's backward pass have none beside them.
+    """
+    hidden = np.minimum(_all_to_all_s(job, strategy), layer.layer_s(job, strategy))
+    return job.overlap_experts * (1 - 1 / microbatches) * hidden
 
 
 def _all_to_all_s(job: Job, strategy: Strategy) -> Numbers:
@@ -138,8 +141,8 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     gathers = microbatches if job.shares_weights else 1
     if job.overlap:
         model, layers = job.transformer, stage_layers(job.transformer.layers, strategy.pipeline)
-        taken = np.minimum(_all_to_all_s(job, strategy) / layer.layer_s(job, strategy), 1)
-        free = layers * (1 - job.overlap_experts * model.expert_layers / model.layers * taken)
+        taken = _hidden_s(job, strategy, microbatches) / layer.layer_s(job, strategy)
+        free = layers * (1 - model.expert_layers / model.layers * taken)
         pass_s = free * layer.forward_s(job, strategy)
         again_s = free * layer.again_s(job, strategy)
         forward = np.maximum(forward - pass_s, forward / layers)

@@ -229,12 +229,13 @@ def held_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Nu
 def _activations(job: Job, strategy: Strategy) -> Numbers:
     """Activations of the microbatches under way: p of them in 1F1B, p + (p-1)/v interleaved.
 
+    One more with overlap of experts (DeepSeek-V3, arXiv 2412.19437, table 2).
     An only stage computes the logits as well; else the last one does, which has fewer under way.
     """
     layers = stage_layers(job.transformer.layers, strategy.pipeline)
-    interleaved = (strategy.pipeline - 1) / strategy.interleave * (strategy.interleave > 1)
+    more = (strategy.pipeline - 1) / strategy.interleave * (strategy.interleave > 1)
     microbatches = job.batch / (strategy.replicas * strategy.microbatch)
-    under_way: Any = np.minimum(microbatches, strategy.pipeline + interleaved)
+    under_way: Any = np.minimum(microbatches, strategy.pipeline + more + job.overlap_experts)
     # The last norm and the output layer: of GPT, 4bsh/t (1 + V/h).
     model = job.transformer
     width = model.hidden / outside_ranks(job, strategy) + model.vocabulary / strategy.tensor

@@ -1,1 +1,1 @@
-"""Schedules with their symbolic proof, traces, request loads, generators, and training sizes."""
+"""Schedules, request loads, traces, generators."""

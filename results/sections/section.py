@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from model.sentences import counted
 from results.verdicts.verdict import is_timed
 
 Result = Mapping[str, Any]
@@ -93,8 +94,8 @@ def requests_section(
     rows = list[Row]()
     for case in cases:
         load = case["inference"]
-        offered = f"{load['count']} requests, {load['offered_load']:.0%} of the NICs' rate"
-        rows.append((f"{case['case']}: {offered}",))
+        offered = f"{load['offered_load']:.0%} of the NICs' rate"
+        rows.append((f"{case['case']}: {counted(load['count'], 'request')}, {offered}",))
         rows += ((name, *cells(case, of)) for name, of in load["latency_s"].items())
     title = "Requests, from arrival to the last byte of their KV cache"
     return Section(title, ("of requests' latencies", *columns), rows, text)

@@ -236,6 +236,16 @@ def _plan(place: Path) -> _Plan:
         return PLAN.validate_python(content)
 
 
+def is_recorded(place: Path) -> bool:
+    """Whether a place is the folder of a run or a sweep, or in one: all there are its records."""
+    real = Path(os.path.realpath(place))
+    return any(
+        all(os.path.exists(above / name) for name in ("state.json", "environment.json"))
+        or (above.parent.name == SWEEPS and os.path.exists(above / PLAN_FILE))
+        for above in (real, *real.parents)
+    )
+
+
 def find_sweep(store: Path, name: str) -> SweepFolder:
     """Open the sweep with this name, or the `latest` begun; raise `InputError` if none."""
     plans = sorted(_plans(store), key=lambda plan: (_number(plan), plan.stat().st_mtime))

@@ -280,11 +280,16 @@ def load(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
 
 @contextmanager
 def reading_sql(run: Path) -> Iterator[None]:
-    """Turn DuckDB's errors about damaged records into an `InputError` that names the run."""
-    from duckdb import Error
+    """Turn DuckDB's errors about damaged records into an `InputError` that names the run.
+
+    Raises `MemoryError` if there is not enough memory.
+    """
+    from duckdb import Error, OutOfMemoryException
 
     try:
         yield
+    except OutOfMemoryException as error:
+        raise MemoryError(first_line(error)) from None
     except (Error, OSError) as error:
         what = f"records cannot be read: {first_line(error)}"
         raise InputError(Problem(str(run), what, HINT)) from None

@@ -143,18 +143,13 @@ class Probes:
 
 @dataclass(frozen=True)
 class FaultImpact:
-    """A case, its fault, the fault's place, the job's recovery strategy, and the phases.
+    """The phases of a case with a fault, and its probes.
 
     Phases that this fault does not have are `None`. `replay` compares the execution during the
     fault with a model that is told when the paths of that very execution changed: it is not a
     prediction.
     """
 
-    case: str
-    fabric: str
-    fault: str
-    where: str
-    strategy: str
     baseline: CaseResult
     during: DuringFault
     degraded: CaseResult | None
@@ -257,20 +252,15 @@ def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
     return plain(FaultResult(scenario, reasons=(cause,)))
 
 
-def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
-    """Return the result of an experiment that ended."""
+def fault_result(impact: FaultImpact, **named: Any) -> FaultResult:
+    """Return the result of an experiment that ended; it is `named` by scenario, case and fault."""
     probes, during = impact.probes, impact.during
     degraded, recovered, replay = impact.degraded, impact.recovered, impact.replay
     restart, phases = during.restart, impact.phases
     cases = {name: one for name, one in phases.items() if isinstance(one, CaseResult)}
     is_checked = during.data_is_right is not None
     return FaultResult(
-        scenario=scenario,
-        case=impact.case,
-        fault=impact.fault,
-        where=impact.where,
-        fabric=impact.fabric,
-        strategy=impact.strategy,
+        **named,
         work=impact.baseline.work,
         blackout_ms=probes.blackout_ms,
         baseline_s=impact.baseline.measured_s.median,

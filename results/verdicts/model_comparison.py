@@ -32,7 +32,7 @@ from results.verdicts.verdict import (
     Reason,
     Thresholds,
     Verdict,
-    times_count,
+    is_timed,
     with_verdict,
 )
 
@@ -156,11 +156,6 @@ class CaseResult:
     doubts: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     incomplete: bool = field(default=False, metadata=OPTIONAL)
 
-    @property
-    def times_count(self) -> bool:
-        """Whether its times are held against others: complete, and no data was checked."""
-        return not self.incomplete and times_count(self.data_is_right)
-
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
     """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
@@ -224,7 +219,7 @@ def compare(
 def with_paper(result: CaseResult, on_paper_s: float | None) -> CaseResult:
     """Add the real platform's time on paper, and a note where the emulation hides a part of it."""
     less = 1 - result.real_s / on_paper_s if on_paper_s else 0.0
-    if not result.times_count or less <= HIDDEN_PART:
+    if not is_timed(vars(result)) or less <= HIDDEN_PART:
         return replace(result, on_paper_s=on_paper_s)
     note = (
         f"the platform's time is more than {HIDDEN_PART:.0%} less than on paper: emulated links "

@@ -17,7 +17,7 @@ from results.verdicts.breakdown import JobTime
 from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.summary import MeasuredModeled
-from results.verdicts.verdict import Verdict, worst
+from results.verdicts.verdict import Verdict, is_timed, worst
 
 Object = Mapping[str, Any]
 # Sizes of the same work, rounded up to whole elements, differ by less than this part.
@@ -99,7 +99,7 @@ class RunResult:
 
 def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
     """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
-    timed = [case for case in cases if case.times_count]
+    timed = [case for case in cases if is_timed(vars(case))]
     for case in timed:
         rivals = [other for other in timed if _is_baseline(other, case)]
         # Completion times of request loads are those of arrivals, the same on all fabrics.
@@ -130,7 +130,7 @@ def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
 
 def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
     """Yield the agreement of each timed case that a run has with both generators."""
-    timed = [case for case in cases if case.times_count]
+    timed = [case for case in cases if is_timed(vars(case))]
     by_agents = {case.case: case for case in timed if case.work.generator is Generator.AGENT}
     for case in timed:
         # The generator is a part of a case's name, unless it is the agents.
@@ -143,7 +143,7 @@ def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
 def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
     """Yield the interference of each job that a run has timed both alone and among others."""
     alone, among_others = dict[object, tuple[CaseResult, JobTime]](), []
-    for case in (one for one in cases if one.times_count):
+    for case in (one for one in cases if is_timed(vars(one))):
         jobs = case.breakdown.jobs
         if len(jobs) == 1:
             alone[case.work.fabric, jobs[0].digest] = case, jobs[0]

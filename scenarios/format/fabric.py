@@ -111,8 +111,7 @@ def _number_issues(fabric: Fabric) -> Iterator[Issue]:
         what = f"{nics} NICs and {gpus} GPUs of a domain: one number must divide the other"
         yield Issue(place, what, f"use a divisor or a multiple of {gpus}")
     elif fabric.lanes > MAX_LANES:
-        what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
-        yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
+        yield Issue(place, f"a GPU must have at most {MAX_LANES} NIC ports, got {fabric.lanes}")
     elif is_followed and count > MOST_FOLLOWED:
         key = "spread" if nics == gpus else "nics_per_domain"
         what = f"supports at most {MOST_FOLLOWED} GPUs times their NIC ports, got {count}"

@@ -179,7 +179,7 @@ class Fabric(Strict):
     """two ports: `queue-pairs` (default): a part of each transfer on each; `hash`: bonded, each
     pair of GPUs on one"""
     nics_per_domain: Count | None = None
-    """NICs of a domain, which GPUs share, or of which each has several; default: one a GPU"""
+    """NICs of a domain, a divisor or a multiple of its GPUs; default: one a GPU"""
     pxn: Flag | None = None
     """rail-optimized: packets to another rail leave by the NIC of the peer on that rail, not over
     spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false"""
@@ -337,8 +337,9 @@ class Job(Strict):
 
     strategy: RecoveryStrategy = RecoveryStrategy.REROUTE
     """`reroute`: continue. All others begin the execution again: `abort-and-restart` where it was;
-    `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; `spare-rail-switch`, `swap-group`
-    after an optical switch has moved NIC links"""
+    for a lost GPU, `spare-gpu`, `spare-domain` (also for a domain), `remote-gpu` (of a spare
+    domain); after an optical switch has moved NIC links, `swap-group` (for a GPU; rail-only, spare
+    GPUs), `spare-rail-switch`"""
     restart_time: Seconds = 0.5
     """emulated seconds from the abort until the job is back"""
     reconfiguration_time: Seconds = 0.025

@@ -24,8 +24,8 @@ ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activat
 # UNTIED name; and those among these that have none: `transformers/models/*/modeling_*.py`.
 GATED = ("gemma", "grok", "modernbert", "vaultgemma")
 UNGATED = re.compile(
-    r"apertus|arcee|bert|bloom|codegen|falcon|gpt2|gpt_bigcode|gpt_neox?|gptj|mpt|nemotron|opt|"
-    r"persimmon|phi|starcoder2"
+    r"apertus|arcee|bert|bloom|codegen|falcon|gpt2|gpt_bigcode|gpt_neox?|gptj|mpt|nemotron|"
+    r"openai-gpt|opt|persimmon|phi|starcoder2"
 )
 # The names of a configuration's key in any of these files; the first one there is used.
 NAMES = {
@@ -38,7 +38,7 @@ NAMES = {
         "sequence": "seq_length seq_size max_position_embeddings n_positions",
         "vocabulary": "vocab_size padded_vocab_size",
         "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num "
-        "num_query_groups",
+        "num_query_groups num_attention_groups",
         "head_size": "head_dim attn_size kv_channels",
         # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
         "feed_forward": "intermediate_size_mlp intermediate_size n_inner feedforward "
@@ -90,7 +90,7 @@ SYNONYMS = (
 DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases; and kinds with learned positions.
 OF_GPT = ("attn_heads", "n_head")
-LEARNED_POSITIONS = ("bert", "gpt2", "gpt_bigcode", "gpt_neo", "opt")
+LEARNED_POSITIONS = ("bert", "gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt", "opt")
 # Models as wide as GPT-2, four times the hidden state, if they say nothing else.
 FOUR_TIMES = ("falcon", "bloom", "gpt_neo")
 # Models whose embeddings are tied, or not, if they say nothing else: the defaults of the classes
@@ -98,7 +98,7 @@ FOUR_TIMES = ("falcon", "bloom", "gpt_neo")
 # `internlm2` and `baichuan`: of the code beside their files.
 TIED = re.compile(
     r"bert|bloom|cohere2?|ernie4_5(_moe)?|falcon|gemma2?|gemma3(_text)?|gemma3n_text|gpt2|"
-    r"gpt_bigcode|gpt_neo|lfm2(_moe)?|mpt|opt|smollm3|starcoder2"
+    r"gpt_bigcode|gpt_neo|lfm2(_moe)?|mpt|openai-gpt|opt|smollm3|starcoder2"
 )
 UNTIED = re.compile(
     r"afmoe|apertus|arcee|arctic|baichuan|bitnet|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|"
@@ -152,7 +152,7 @@ UNKNOWN = re.compile(
     r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config|laurel_rank"
 )
 # Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
-UNKNOWN_KINDS = ("jetmoe", "qwen")
+UNKNOWN_KINDS = ("jetmoe", "molmo", "qwen")
 # The width of embeddings, where they have one of their own.
 EMBEDDED = "word_embed_proj_dim"
 # The kinds of layers that are attention.
@@ -239,7 +239,8 @@ class _Model:
         if self._first(WITH_OWN_WIDTH) is not None:
             self.found["moe.width"] = _one_of(self._first(OWN_WIDTH), layers)
         self.latent = [key for key in LATENT if self._has(key)]
-        self.is_gpt = self._first(OF_GPT) is not None
+        is_gpt = not self.kind or self.gate_of_class is False
+        self.is_gpt = is_gpt and self._first(OF_GPT) is not None
         self.activation = self._first(ACTIVATION)
         # The widths of all shared experts together, and of an expert; 0 where there is none.
         widths = self._first(SHARED_WIDTH), self.found["moe.width"]
@@ -375,7 +376,8 @@ class _Model:
     def _required(self, given: Mapping[str, Any]) -> dict[str, str]:
         """The sizes that this model needs, each with its reason."""
         required = {key: "" for key in REQUIRED if key not in given}
-        if "n_embd" in self.values or self.kind in FOUR_TIMES:
+        is_gpt = self.is_gpt and "n_embd" in self.values
+        if is_gpt or "n_inner" in self.values or self.kind in FOUR_TIMES:
             required.pop("feed_forward", None)
         if self._has("moe.experts"):
             required |= dict.fromkeys(("moe.top_k", "moe.width"), f" with {self.keys['moe']}")

@@ -152,7 +152,7 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
     if entry.at_step is not None:
         if entry.at_step < estimate.steps:
             return None
-        what = f"must be less than the {estimate.steps} steps of {case.name}, got {entry.at_step}"
+        what = f"must be less than {estimate.steps}, the steps of {case.name}, got {entry.at_step}"
         return Issue(("faults", number, "at_step"), what, f"use at most {estimate.steps - 1}")
     at_s = start_s(entry)
     # The latest end takes longer to compute than the estimate, before which no execution ends.

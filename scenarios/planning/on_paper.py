@@ -166,13 +166,10 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
     `None` if there are too many GPUs or transfers to follow each.
     """
     real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](spec.roce.mtu)
-    count, latencies = _regular_transfers(real), link_latencies(spec)
-    if _is_large(spec, count):
-        return closed_time(real, latencies, framing).completion_s
+    count = _regular_transfers(real)
     if not count and _cannot_follow(real):
         return None
-    sent = spread(real.task.transfers(), real.spec)
-    return platform_time(sent, build_topology(real.spec), latencies, framing).completion_s
+    return _time(real, count, link_latencies(spec), framing).completion_s
 
 
 def left_out(scenario: Scenario) -> list[str]:

@@ -297,7 +297,7 @@ def _facts(plan: CasePlan) -> Iterator[str]:
     if not plan.exact:
         yield "estimated"
     if plan.chunks is not None:
-        yield f"{plan.chunks} chunks"
+        yield counted(plan.chunks, "chunk")
     if plan.overlap is not None:
         yield f"{plan.overlap:.1%} overlap"
 

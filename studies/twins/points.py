@@ -147,7 +147,7 @@ class Planned:
     def estimated_s(self) -> float:
         """Estimated duration of its run: modeled times, and the preparations before them."""
         scenario = self.scenario
-        executions = scenario.warmup + scenario.repeats.least
+        executions = scenario.keys.warmup + scenario.repeats.least
         phases = PHASES if scenario.has_faults else 1
         fabrics = len(scenario.cases) if scenario.has_faults else len(scenario.fabrics)
         modeled_s = (

@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import pairwise
 
 from linux.machine.clocks import SET_BY_NS, wall_clock_ahead_ns
 from linux.network.namespaces import namespace_of
@@ -71,7 +72,7 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
         ):
             line = _Line(hop.link.shaper, sender, receiver)
             latencies_s = line.latencies_s()
-            sender_bps, arrivals = line.train()
+            sender_bps, sender_wait_s, arrivals = line.train()
             pauses = watch.log_until(time.monotonic_ns()).of_core(core)
     except OSError as error:
         raise EmulationError(
@@ -79,7 +80,7 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
         ) from error
     if abs(wall_clock_ahead_ns() - line.ahead_ns) > SET_BY_NS:
         return None
-    return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps=sender_bps)
+    return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps, sender_wait_s)
 
 
 @contextmanager
@@ -131,10 +132,11 @@ class _Line:
             latencies_s.append((self._arrivals(1)[-1].at_ns - sent_ns) / 1e9)
         return latencies_s
 
-    def train(self) -> tuple[float, list[Arrival]]:
+    def train(self) -> tuple[float, float, list[Arrival]]:
         """Send full frames until the bucket is empty, then a train.
 
-        Return all arrivals, and the rate in bit/s of the sender's unhindered stretches.
+        Return the rate in bit/s of the sender's unhindered stretches, its longest time in seconds
+        between two frames of the train, and all arrivals.
         """
         frame, window = self._next_frame(FRAME_BYTES), self._plan.window
         begun_ns = time.monotonic_ns()
@@ -142,9 +144,12 @@ class _Line:
             self._sender.send(frame)
         sender_bps = window * FRAME_BYTES * 8e9 / (time.monotonic_ns() - begun_ns)
         sent = window + self._fill(frame) + self._plan.frames
+        moments_ns = [time.monotonic_ns()]
         for _ in range(self._plan.frames):
             self._sender.send(frame)
-        return sender_bps, self._arrivals(sent)
+            moments_ns.append(time.monotonic_ns())
+        wait_s = max(later - sooner for sooner, later in pairwise(moments_ns)) / 1e9
+        return sender_bps, wait_s, self._arrivals(sent)
 
     def _fill(self, frame: bytes) -> int:
         """Send frames until the queue is full, at most `most_leading`; return their number."""

@@ -53,11 +53,12 @@ def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Atte
             done.add(repeat, disturbed=is_disturbed(observer.note(repeat), depth_s))
             if done.are_enough:
                 break
-        headroom = machine_headroom(observer.observations(done.counted), 0)
+        counted = done.of_case.repeats
+        headroom = machine_headroom(observer.observations(counted), 0)
     assert headroom is not None
     return Attempt(
-        executions=tuple(done.counted),
-        ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
+        executions=counted,
+        ratio=median(repeat.completion_s for repeat in counted) / prediction.completion_s,
         fidelity=Fidelity.of(machine_reasons(headroom), headroom=headroom),
         disturbed=len(done.disturbed),
         lost=headroom.lost,

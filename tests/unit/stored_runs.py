@@ -25,13 +25,12 @@ from model.workload.transfers.collective import Collective
 from results.store.records import plain
 from results.store.runs import RunFolder, read_result
 from results.store.tables import seal
-from results.verdicts.fault_impact import fault_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import RunResult
 from tests.unit.fabrics import spec, transfer_paths
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
-from tests.unit.test_results_failures import IMPACT
+from tests.unit.test_results_failures import fault_down
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 WORKLOADS = ((Collective.ALL_REDUCE, "hierarchical"), (Collective.ALL_TO_ALL, "direct"))
@@ -67,7 +66,7 @@ def stored_run(
         for kind in kinds
         for workload in (((Collective.ALL_TO_ALL, "two-step"),) if faults else WORKLOADS)
     ]
-    failures = [fault_result(scenario, IMPACT)] * faults
+    failures = [fault_down(scenario)] * faults
     shown = [] if faults else cases
     result = plain(
         RunResult(run_id, scenario, folder.path, shown, machine=MACHINE, failures=failures)

@@ -1,8 +1,11 @@
 """Real agents and their client over loopback: any steps are executed in order, with right data."""
 
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from ipaddress import IPv4Address
 from itertools import product
 from multiprocessing import get_context
 from typing import Any
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
+from model.fabric.transport import Transport
 from model.measurement.records import Repeat
 from model.workload.schedule import Steps, WorkSteps
 from model.workload.transfers.columns import Transfer, Transfers
@@ -22,13 +26,16 @@ from tests.unit.fabrics import accepts, spec
 from tests.unit.traces import traces
 from traffic_gen.agents import agent, client
 from traffic_gen.agents.client import Aborted, AgentClient
+from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 RANKS = 4
-ADDRESSES = {(source, to, 0): f"127.0.0.{to + 1}" for source, to in product(range(RANKS), repeat=2)}
+# As queue pairs have one port, each process has addresses of its own.
+OWN = [str(IPv4Address("127.0.0.0") + 4 * os.getpid() + rank) for rank in range(RANKS)]
+ADDRESSES = {(source, to, 0): OWN[to] for source, to in product(range(RANKS), repeat=2)}
 # The last one is larger than the buffers of a connection.
 SIZES = [64, 40_000, 1_000_000]
 TASKS = [
@@ -58,7 +65,8 @@ def sockets() -> Iterator[list[socket.socket]]:
     def serve(rank: int) -> None:
         for end in near:
             end.close()
-        agent.Agent(far[rank], listeners[rank]).serve()
+        with patch.object(agent, "Endpoint", partial(Endpoint, address=ADDRESSES[0, rank, 0])):
+            agent.Agent(far[rank], listeners[rank]).serve()
 
     fork = get_context("fork").Process
     agents = [fork(target=serve, args=(rank,), daemon=True) for rank in range(RANKS)]
@@ -73,11 +81,16 @@ def sockets() -> Iterator[list[socket.socket]]:
     assert [process.exitcode for process in agents] == [0] * RANKS
 
 
-def loaded(sockets: list[socket.socket], steps: Steps, window: int) -> AgentClient:
-    fabric = replace(spec(FabricKind.RAIL_ONLY, 1, RANKS), window=window)
+def loaded(
+    sockets: list[socket.socket], steps: Steps, window: int, transport: Transport = Transport.TCP
+) -> AgentClient:
+    """Load steps for one HB domain, or, by RoCE, for domains of one GPU."""
+    shape = (1, RANKS) if transport is Transport.TCP else (RANKS, 1)
+    fabric = replace(spec(FabricKind.RAIL_ONLY, *shape), window=window, transport=transport)
     agents = AgentClient(sockets, fabric, lambda: None)
     agents.place(range(steps.gpus))
-    agents.load(steps, ADDRESSES, check_data=True)
+    with patch.object(client, "is_by_nic", lambda _address: transport is Transport.ROCE):
+        agents.load(steps, ADDRESSES, check_data=True)
     return agents
 
 
@@ -91,6 +104,19 @@ def test_agents_execute_steps_in_order_with_the_right_result(
         repeat = agents.run(steps, number, 100)
         assert (repeat.number, repeat.complete, repeat.errors) == (number, True, ())
         require_order(steps, repeat, window)
+
+
+@settings(max_examples=4)
+@given(st.sampled_from(TASKS), st.sampled_from([1, 8]))
+def test_agents_have_the_right_result_by_queue_pairs(
+    sockets: list[socket.socket], task: SizedCollective, window: int
+) -> None:
+    steps = task.steps()
+    agents = loaded(sockets, steps, window, Transport.ROCE)
+    repeat = agents.run(steps, 1, 100)
+    assert (repeat.complete, repeat.errors) == (True, ())
+    assert repeat.queue_pairs
+    assert sum(repeat.received_bytes) == sum(repeat.sent_bytes) == steps.transfers.size_bytes.sum()
 
 
 def require_order(steps: Steps, repeat: Repeat, window: int) -> None:

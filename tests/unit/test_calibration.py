@@ -235,6 +235,16 @@ def test_a_link_that_its_sender_hardly_fills_is_not_known_to_be_wrong() -> None:
     assert "this CPU cannot saturate these links" in reason
 
 
+def test_a_sender_that_lets_its_queue_run_empty_proves_nothing_wrong() -> None:
+    """Other programs, or a limit of processor time, keep it waiting without a pause."""
+    slow = measured(20_000_000, 18_000_000)
+    late = replace(measured(20_000_000, 20_000_000), latency_s=2 * LATENCY_TOLERANCE_S)
+    for wrong in (slow, late):
+        assert wrong.outcome is Outcome.WRONG
+        starved = replace(wrong, sender_wait_s=wrong.train.queued_s)
+        assert starved.outcome is Outcome.INCONCLUSIVE
+
+
 def test_one_pause_is_not_an_uneven_link() -> None:
     pause_ns = 200_000
     middle_ns = 40_000_000

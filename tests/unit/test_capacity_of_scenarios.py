@@ -306,7 +306,7 @@ def test_thousands_of_steps_are_long_enough_by_auto_and_by_what_a_refusal_hints_
 def test_steps_may_be_short_where_data_is_checked_and_no_time_judged() -> None:
     short = ["workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
     assert "would have steps" in refusal(short)
-    assert load(QUICKSTART, [*short, "check_data=true"], TWO_CORES).check_data
+    assert load(QUICKSTART, [*short, "check_data=true"], TWO_CORES).keys.check_data
 
 
 def test_more_real_data_than_an_agent_holds_is_refused() -> None:
@@ -585,6 +585,7 @@ def test_the_plan_names_chunks_and_overlap_of_each_schedule() -> None:
     print_sections([plan_section([whole, sliced], None)], Console(file=text, width=80))
     assert f"s, 256 chunks, {whole.overlap:.1%} overlap)" in text.getvalue()
     assert f"s, 1024 chunks, {sliced.overlap:.1%} overlap)" in text.getvalue()
+    assert "s, 1 chunk, " in str(plan_section([replace(whole, chunks=1)], None))
 
 
 def test_a_plan_that_is_estimated_has_no_schedule() -> None:

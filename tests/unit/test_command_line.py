@@ -159,6 +159,30 @@ def test_an_output_that_is_full_is_named(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (4, said)
 
 
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_no_file_gets_the_number_of_a_closed_standard_stream(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    """A child would have it as its own input or output."""
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(f"""
+import os, sys
+assert sys.stdin.fileno() == 0  # `up` reads its commands there
+found = [os.readlink(f"/proc/self/fd/{{one}}") for one in {closed} if os.get_inheritable(one)]
+open("found", "w").write(" ".join(found))
+ALGORITHMS = {{}}
+""")
+    redirected = " ".join(f"{number}>&-" for number in closed)
+    program = [sys.executable, "-P", "-m", "commands", "--plugin", str(plugin), "list"]
+    subprocess.run(
+        ["sh", "-c", f"exec {shlex.join(program)} {redirected}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert (tmp_path / "found").read_text().split() == ["/dev/null"] * len(closed)
+
+
 def test_help_imports_no_command() -> None:
     modules = [f"commands.{name}" for name in COMMANDS]
     ask = f"""
@@ -556,6 +580,10 @@ def test_a_shell_without_completion_is_bad_input(
     [
         (MemoryError("Unable to allocate 8 MiB"), "out of memory: Unable to allocate 8 MiB"),
         (MemoryError(), "out of memory"),
+        (
+            ImportError("a.so: failed to map segment from shared object"),
+            "out of memory: a.so: failed to map segment from shared object",
+        ),
         (OSError(errno.EFBIG, "File too large", "runs/a"), "runs/a: File too large"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory"),
     ],

@@ -102,7 +102,7 @@ def test_the_timer_stops_at_the_links_rate_until_the_next_notification(slowdown:
     control = dcqcn(slowdown)
     control.notified(0)
     assert control.next_ns == TIMER_NS * slowdown
-    ticked(control, 1000, slowdown)
+    ticked(control, 30, slowdown)  # thirty halves of the distance are less than `SAME_PART`
     assert (control.rate_bps, control.next_ns) == (control.link_bps, inf)
     later_ns = round(2000 * TIMER_NS * slowdown)
     control.notified(later_ns)

@@ -49,9 +49,9 @@ def reading(ns: int, **changes: Any) -> Reading:
 
 
 def test_a_window_has_shares() -> None:
-    before = reading(0, switch=ThreadTime(100, 50, 3))
+    before = reading(0, idle_s=5.0, steal_s=4.0, stalled_s=3.0, switch=ThreadTime(100, 50, 3))
     switch = ThreadTime(100 + 60_000_000, 50 + 30_000_000, 23)
-    after = reading(SECOND_NS // 10, idle_s=0.1, steal_s=0.02, stalled_s=0.025, switch=switch)
+    after = reading(SECOND_NS // 10, idle_s=5.1, steal_s=4.02, stalled_s=3.025, switch=switch)
     found = window(before, after)
     assert found.idle == pytest.approx(0.5)
     assert found.steal == pytest.approx(0.1)

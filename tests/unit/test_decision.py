@@ -329,6 +329,7 @@ def test_the_figure_of_many_networks_names_all(tmp_path: Path) -> None:
         ),
         ("models:", "planes: separate\nmodels:", "planes: needs two ports; a NIC has 1 port"),
         ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic: must divide the 8 GPUs"),
+        ("[64, 256]", "[1]\ngpus_per_nic: [2]", "gpus_per_nic: must divide the 1 GPU of an HB"),
         ("models:", "prices: free.yaml\nmodels:", "or their energy, must have a price"),
     ],
 )
@@ -574,13 +575,13 @@ models: [{configuration: deepseek-v3, batch: 15360}, {configuration: deepseek-v3
     (whole, own), (shared, given) = (
         one["models"] for one in cluster_of(tmp_path, text)["designs"][:2]
     )
-    assert (whole["strategy"]["expert"], whole["in_domain"]["expert"]) == (256, 8)
+    assert (whole["strategy"]["expert"], whole["in_domain"]["expert"]) == (256, 4)
     assert (shared["strategy"]["expert"], shared["in_domain"]["expert"]) == (8, 8)
     assert shared["all_to_all_slowdown_percent"] == 0
     assert own["strategy"] == given["strategy"]
     decide(tmp_path / "own.yaml")
     said = capsys.readouterr().out
-    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T2/2 P2 D512/4 E256/8 selective *\n"
+    own_row = r"rail-optimized, K = 8\n deepseek-v3 +T4/4 P2/2 D256 E256/4 *\n"
     given_row = r" deepseek-v3, the file's strategy +P16 D128/8 E64/8 full *\n"
     assert re.search(own_row + given_row, said)
     told = "each network has its own best strategy, so rows differ in more than the network."
@@ -640,6 +641,24 @@ models: [{configuration: llama-3-8b, batch: 256}]
     assert found["sentence"].endswith(
         "it saves 0.0286 of 0.046 million USD against rail-optimized, K = 8, and is as fast."
     )
+
+
+def test_a_dearer_and_faster_network_saves_nothing(tmp_path: Path) -> None:
+    """The first network has eight GPUs a NIC; a NIC for each of them is dearer, and pays off."""
+    text = """
+gpus: 64
+platform: dgx-h100
+radix: 128
+gpus_per_nic: [8, 1]
+models: [{configuration: moe-1.3b, batch: 64}]
+"""
+    found = cluster_of(tmp_path, text)
+    first, more = found["designs"][0], design(found, found["answer"])
+    assert more["usd"] - first["usd"] == pytest.approx(112 * 199)
+    assert (
+        ": it costs 0.0223 more than the 0.092 million USD of rail-optimized, K = 8, "
+        "8 GPUs a NIC, and is 33.0% faster."
+    ) in found["sentence"]
 
 
 def test_a_second_port_saves_a_tier_and_halves_a_loss(tmp_path: Path) -> None:

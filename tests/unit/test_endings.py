@@ -78,6 +78,15 @@ def test_children_of_a_command_end_with_who_started_it(
         wait_until((tmp_path / "cleaned").exists, "the child has caught the signal", 10)
 
 
+@pytest.mark.parametrize(
+    ("script", "how"), [("kill -XFSZ $$", "died of SIGXFSZ"), ("exit 3", "exit code 3")]
+)
+def test_a_command_that_fails_without_a_word_says_how(script: str, how: str) -> None:
+    """`ulimit -f` ends those that write a larger file."""
+    with pytest.raises(EmulationError, match=f"^sh failed: {how}$"):
+        output_of("sh", "-c", script)
+
+
 def test_the_exit_code_of_a_command_is_told() -> None:
     assert lifetime.exit_code_of("sh", "-c", "exit 3") == 3
 
@@ -295,6 +304,14 @@ def test_too_many_gpus_for_the_limit_of_open_files_are_refused(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     with pytest.raises(NotReady, match="hard limit of a process is 4096; raise it with `ulimit"):
         resources.provide_files(2048)
+
+
+def test_a_limit_that_no_fabric_meets_names_no_number_of_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(NotReady, match=r"raise it with `ulimit -Hn 116`$"):
+        resources.provide_files(4)
 
 
 @pytest.mark.parametrize(("gpus", "soft"), [(16, 1024), (512, 512 * 3 + 100)])

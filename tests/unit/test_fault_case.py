@@ -61,7 +61,7 @@ class Bench:
             "break_component": self.noting("broken again", self.noting("mended again")),
             "epochs_of": lambda *known: self.note("states read", epochs_of(*known)),
             "has_detected": lambda *_: True,
-            "fault_result": lambda _, impact: impact,
+            "fault_result": lambda impact, **_: impact,
             "probed": lambda *_: "probed",
             "probing": self.probing,
             "read_journal": lambda _: [computed, {"event": "confirmed", "ns": BEGUN_NS + 1}],

@@ -311,7 +311,7 @@ def test_a_controller_may_die_once_it_has_rerouted_or_return(file: Path, faults:
         ),
         (
             "[{what: nic-link}, {what: nic-link, at_step: 12}]",
-            "x.yaml:9 faults.1.at_step: must be less than the 12 steps of "
+            "x.yaml:9 faults.1.at_step: must be less than 12, the steps of "
             "rail-only/all-to-all/direct, got 12 "
             "(use at most 11)",
         ),
@@ -451,7 +451,7 @@ def test_the_library_has_an_experiment_for_every_component_mode_and_strategy() -
     }
     assert {component for _, component, _ in faults} == set(Component)
     assert {mode for _, _, mode in faults} == set(FaultMode)
-    assert {scenario.job.strategy for scenario in experiments} == set(RecoveryStrategy)
+    assert {scenario.keys.job.strategy for scenario in experiments} == set(RecoveryStrategy)
     both = set(Component) - {Component.SPINE_SWITCH, Component.UPLINK}
     assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_ONLY} >= both
     assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(

@@ -17,15 +17,22 @@ from rich.console import Console
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES
-from model.fabric.shaping import Impairment, SwitchQueue, wire_bytes
+from model.fabric.shaping import (
+    ETHERNET_HEADER_BYTES,
+    PACKET_HEADER_BYTES,
+    Impairment,
+    SwitchQueue,
+    wire_bytes,
+)
 from model.fabric.spec import COMPARED, FabricKind, SpineSelection
 from model.fabric.topology import Hop, Topology
-from model.fabric.transport import Roce, Transport
+from model.fabric.transport import MTUS, Roce, Transport
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import path_class, predict
 from model.routing.paths import Routing
+from model.workload.generator import OVERHEADS, Generator, QueuePairs
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
@@ -51,6 +58,8 @@ from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec, transfer_paths
+from traffic_gen.agents.roce import packets
+from traffic_gen.agents.roce.packets import Packet
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, 0.5, 0.001)
@@ -281,6 +290,26 @@ def test_shares_do_not_depend_on_how_long_an_execution_lasts() -> None:
     assert (one["lost"], one["retransmits_per_s"]) == pytest.approx((0.07 / 2, 50))
     assert one["switch_backlogged"] == pytest.approx(0.3 / 2)
     assert one["delay_share"] == pytest.approx(0.3 / 2 + 2 * 0.2 + one["lost_beyond"])
+
+
+def test_figures_of_several_executions_are_those_of_the_worst() -> None:
+    loud = replace(NEVER_DONE, idle=0.1, steal=0.2, stalled=0.4, beside_switch=0.9)
+    changes: dict[str, Any] = {
+        "start_skew_s": 0.04,
+        "agents_delay_s": (0.2, 0.3),
+        "pauses": pauses(0.05, 0.02),
+    }
+    changes |= {"backlog_left_bytes": 9000, "retransmits": 4}
+    quiet, worse = observation(retransmits=3), observation(loud, **changes)
+    alone, both = machine_headroom([worse], 0), machine_headroom([worse, quiet, quiet], 0)
+    assert alone is not None
+    assert both == machine_headroom([quiet, worse, quiet], 0)
+    over_all: dict[str, Any] = {"windows": 21, "executions": 3, "retransmits": 10, "idle_p5": 0.8}
+    medians: dict[str, Any] = {
+        "pressure_mean": pytest.approx((20 * 0.05 + 0.4) / 21),
+        "delay_share": 0.03,
+    }
+    assert both == replace(alone, **over_all, **medians)
 
 
 def test_one_agent_that_starves_is_enough() -> None:
@@ -539,6 +568,35 @@ def test_packets_of_roce_are_as_long_as_its_mtu(mtu: int, packets: int) -> None:
     sent = 5000 + 16 + 4 + packets * (58 - 66)
     found = spans(schedule, Epoch(fabric), fabric.job_gpus, 1, IDLE, Irregular())[hop]
     assert (found.least, found.most) == (sent + packets * (62 - 66), sent + (62 - 66))
+
+
+@pytest.mark.parametrize("generator", Generator)
+def test_a_connection_may_open_on_the_links_of_its_transfers(generator: Generator) -> None:
+    """The sender opens it."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 1))
+    schedule = SizedCollective(Collective.BROADCAST, "ring", (2, 1), 10_000).steps()
+    facts = schedule, Epoch(topology), topology.job_gpus, 1, IDLE, Irregular()
+    found = spans(*facts, OVERHEADS[generator])
+    link = topology.link_by_name["d0g0--rail0"]
+    opening, answer = (
+        found[hop].most - found[hop].least for hop in (Hop(link, "d0g0"), Hop(link, "rail0"))
+    )
+    assert (opening, answer) == (OVERHEADS[generator].opening, OVERHEADS[generator].answer)
+
+
+@given(st.integers(1, 10**7), st.sampled_from(MTUS))
+def test_ready_to_receive_by_roce_is_a_packet_back_and_its_answer_forth(
+    size: int, mtu: int
+) -> None:
+    frames, ends = QueuePairs(roce=Roce(mtu=mtu)), ("10.0.0.1", "10.0.0.2", 50_000)
+    answer, ready = (
+        ETHERNET_HEADER_BYTES + 20 + 8 + sum(map(len, packet.parts(*ends))) - PACKET_HEADER_BYTES
+        for packet in (Packet(packets.ACKNOWLEDGE, 2), Packet(packets.SEND_ONLY_IMMEDIATE, 2))
+    )
+    alone, with_ready = (frames.forth(size, has_rendezvous=has) for has in (False, True))
+    assert with_ready - alone == answer
+    least, most = frames.back(size, has_rendezvous=False)
+    assert frames.back(size, has_rendezvous=True) == (least + ready, most + ready)
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3))

@@ -202,7 +202,7 @@ def test_the_model_charges_the_links_of_each_lane(topology: Topology, data: st.D
         ("spread=hash", "fabric.spread: needs two ports; a NIC has 1 port (add nic_ports: 2)"),
         ("nic_ports=2 planes=separate spread=hash", "fabric.spread: hash needs bonded ports"),
         ("nics_per_domain=3", "3 NICs and 2 GPUs of a domain: one number must divide the other"),
-        ("nics_per_domain=32", "must have at most 8 NIC ports, got 16 NICs with 1 ports"),
+        ("nics_per_domain=32", "a GPU must have at most 8 NIC ports, got 16"),
         ("nic_ports=2 rail_leaves=2", "fabric.rail_leaves: needs one NIC of one port for each"),
         ("nic_ports=2 spare_gpus=1", "fabric.spare_gpus: needs one NIC of one port for each GPU"),
         ("kinds=rail-only pxn=false", "fabric.pxn: has no effect here: rail-only always uses the"),

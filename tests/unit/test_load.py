@@ -143,6 +143,10 @@ def test_a_slower_execution_has_the_same_bytes_in_more_time(
     scaled = found.scaled(slower, smaller)
     assert scaled.completion_s == pytest.approx(found.completion_s * slower / smaller)
     assert totals(scaled) == pytest.approx({k: v / smaller for k, v in totals(found).items()})
+    before_bps, after_bps = (
+        [flows.rate_bps for _, flows in one.size_bytes] for one in (found, scaled)
+    )
+    assert after_bps == pytest.approx([rate_bps / slower for rate_bps in before_bps])
 
 
 @given(ALGORITHM, KIND, st.sampled_from([0.01, 0.25, 0.5, 1, 2]))

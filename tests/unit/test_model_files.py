@@ -393,6 +393,39 @@ LLAVA = {
     "vocab_size": 32064,
 }
 RELU_LLAMA = {**LLAVA, "hidden_act": "relu", "intermediate_size": 11008, "model_type": "llama"}
+# TeleChat 7B has GPT-2's name of heads, but a gate; GPT has neither width nor activation function.
+TELECHAT = {
+    "ffn_hidden_size": 12288,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "model_type": "telechat",
+    "n_head": 32,
+    "n_layer": 30,
+    "seq_length": 8192,
+    "tie_word_embeddings": True,
+    "vocab_size": 160256,
+}
+GPT = {
+    "model_type": "openai-gpt",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 512,
+    "vocab_size": 40478,
+}
+# Step 1, of Step-Audio, calls heads of keys and values groups.
+STEP = {
+    "hidden_act": "silu",
+    "hidden_size": 12288,
+    "intermediate_size": 31232,
+    "max_position_embeddings": 32768,
+    "model_type": "step1",
+    "num_attention_groups": 8,
+    "num_attention_heads": 96,
+    "num_hidden_layers": 88,
+    "tie_word_embeddings": False,
+    "vocab_size": 74752,
+}
 # Of DeepSeek-V3, as transformers says it since version 5.
 LAYERS = ["dense"] * 3 + ["sparse"] * 58
 # The same, as Megatron says it.
@@ -465,6 +498,9 @@ QWEN_2 = {
         (RELU_LLAMA, (6.74, 6.74)),
         ({"model_type": "paligemma", "text_config": PALIGEMMA}, (2.617, 2.617)),
         ({"model_type": "llava_next", "text_config": LLAVA}, (7.242, 7.242)),
+        (TELECHAT, (7.2, 7.2)),
+        (GPT, (0.1165, 0.1165)),
+        (STEP, (132, 132)),
     ],
 )
 def test_sizes_that_families_say_by_keys_of_their_own(
@@ -525,6 +561,7 @@ def test_sizes_that_families_say_by_keys_of_their_own(
         ({"compress_ratios": [0, 4]}, "compress_ratios: names a part of a model"),
         ({"attn_type_list": [0, 1]}, "attn_type_list: has layers that are not modeled: 0"),
         ({"model_type": "jetmoe"}, "model_type: names a model that is not modeled, jetmoe"),
+        ({"model_type": "molmo"}, "model_type: names a model that is not modeled, molmo"),
         ({"q_lora_rank": 8, "kv_lora_rank": None}, "kv_lora_rank: is required with q_lora_rank"),
         ({"qk_nope_head_dim": 8}, "kv_lora_rank: is required with qk_nope_head_dim"),
         ({"v_head_dim": 64}, "v_head_dim: names a part of a model that is not modeled"),
@@ -592,6 +629,15 @@ def test_experts_need_their_width_and_how_many_a_token_visits(
 ) -> None:
     with pytest.raises(InputError, match=f"{key}: is required with {experts} "):
         model_of(tmp_path, {name: value for name, value in values.items() if name != key})
+
+
+def test_an_unknown_class_with_names_of_gpt_2_is_no_gpt_2(tmp_path: Path) -> None:
+    """CTRL names its width otherwise, and TeleChat's activation function may be a gate."""
+    ctrl = {**GPT, "model_type": "ctrl", "dff": 8192}
+    plain = {key: value for key, value in TELECHAT.items() if key != "hidden_act"}
+    for values, key in ((ctrl, "intermediate_size"), (ctrl, "hidden_act"), (plain, "hidden_act")):
+        with pytest.raises(InputError, match=f"{key}: is required"):
+            model_of(tmp_path, values)
 
 
 def test_what_is_left_out_of_a_model_is_named(

@@ -229,7 +229,10 @@ def test_a_nic_for_several_gpus_is_a_smaller_cluster(
 
 
 def test_nics_that_no_domain_has_are_refused() -> None:
-    for gpus_per_nic, ports, where in ((3, 1, "--gpus-per-nic"), (1, 3, "--nic-ports")):
+    for gpus_per_nic, ports, where in (
+        (3, 1, "--gpus-per-nic: must divide --domain-size, 8, got 3"),
+        (1, 3, "--nic-ports"),
+    ):
         with pytest.raises(InputError, match=where):
             cost(64, 64, 8, gpus_per_nic=gpus_per_nic, nic_ports=ports)
 

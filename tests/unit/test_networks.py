@@ -155,6 +155,22 @@ def test_mistakes_of_a_named_network_are_told_at_its_own_lines(
     assert problem.removeprefix(f"{tmp_path}/").startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Nodes 16\nTiers 2\nPodsize 4\n", "is a topology of htsim, must be a network"),
+        ('{"logical-dims": ["4", "4"]}', "is a logical topology of ASTRA-sim, must be a network"),
+        ("fabric:\n  domains: 2\n  domain_size: 2\nworkloads: []\n", "is a scenario, must be a"),
+    ],
+)
+def test_a_file_that_is_no_network_is_told_by_its_kind(
+    tmp_path: Path, text: str, what: str
+) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(InputError, match=f"x: {what}"):
+        read_network(tmp_path / "x")
+
+
 def test_a_file_of_empty_lines_is_refused_at_once(tmp_path: Path) -> None:
     """A search that begins anew at each line takes hours."""
     (tmp_path / "x").write_text("\n" * 2**20)
@@ -242,7 +258,7 @@ def test_what_of_astra_sim_is_no_fabric_is_refused(
     [
         (SIMAI, ("16 4 2 6", "16 4 2 7"), 1, "number of GPUs must be a multiple of 4, got 7"),
         (SIMAI, ("16 4 2 6", f"{2**40} 4 2 6"), 1, "must have numbers of at most 1000000, got"),
-        (SIMAI, ("16 4 2 6 24", "16 4 2 6 25"), 1, "must have 25 links, got 24"),
+        (SIMAI, ("16 4 2 6 24", "16 4 2 6 25"), 1, "number of links must be 25, got 24"),
         (SIMAI, ("0 10 400Gbps", "0 1 400Gbps"), 3, "GPU 0 must have links to NVSwitches and to"),
         (SIMAI, ("0 10 400Gbps", "10 15 9Gbps"), 20, "duplicate link of 10 and 15"),
         (SIMAI, ("16 4 2 6 24 H100", "16 4 2 6 24"), 1, "must have five numbers and the kind of"),
@@ -467,7 +483,7 @@ def test_a_description_behind_the_links_is_left_out() -> None:
     text = ns3(1, [(8, npu, 400) for npu in range(8)])
     assert read_ns3(text + DESCRIPTION) == read_ns3(text)
     assert read_simai(SIMAI.read_text() + DESCRIPTION) == read_simai(SIMAI.read_text())
-    with pytest.raises(Malformed, match="must have 8 links, got 9"):
+    with pytest.raises(Malformed, match="number of links must be 8, got 9"):
         read_ns3(f"{text}{DESCRIPTION}8 0 400Gbps 0.005ms 0\n")
 
 

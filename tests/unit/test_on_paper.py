@@ -376,6 +376,8 @@ def test_a_request_load_has_latencies_and_the_load_that_it_offers(
     said = capsys.readouterr().out
     assert f"rail-only/inference/llama-3-70b: 200 requests, {slow['offered_load']:.0%} of" in said
     assert "with all arrivals." in " ".join(said.split())
+    app(["predict", *options, "--set", "workloads.0.requests=1"], standalone_mode=False)
+    assert "rail-only/inference/llama-3-70b: 1 request, " in capsys.readouterr().out
     assert predicted(capsys, "quickstart")["cases"][0]["inference"] is None
 
 

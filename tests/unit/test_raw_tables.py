@@ -34,16 +34,17 @@ from results.store.tables import (
     export_tables,
     in_memory,
     judged_rows,
+    load,
     read_table,
+    reading_sql,
     seal,
     sealed,
 )
-from results.verdicts.fault_impact import fault_result
 from results.verdicts.run import RunResult
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
-from tests.unit.test_results_failures import IMPACT
+from tests.unit.test_results_failures import fault_down
 from tests.unit.traces import peak_below
 
 CASES = both_fabrics()
@@ -166,6 +167,14 @@ def test_a_file_without_some_columns_is_damaged(tmp_path: Path) -> None:
         read_table(run, TRANSFERS)
 
 
+def test_too_little_memory_is_no_damage(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    with in_memory() as memory:
+        memory.execute("SET memory_limit = '1MB'")
+        with pytest.raises(MemoryError, match="Out of Memory"), reading_sql(run):
+            load(memory, run, TRANSFERS)
+
+
 def test_a_report_needs_all_values(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     for place in run.glob("*/repeats.json"):
@@ -243,7 +252,7 @@ def test_an_exported_table_has_the_measured_values(tmp_path: Path) -> None:
 
 def test_tables_tell_whether_data_was_checked_and_all_values_of_a_failure(tmp_path: Path) -> None:
     found = read_result(run_folder(tmp_path))
-    failure = record(fault_result("down", IMPACT))
+    failure = record(fault_down("down"))
     (case, *_) = judged_rows(found)["cases"]
     assert (case["generator"], case["data_is_right"]) == ("agent", None)
     (row,) = judged_rows({**found, "failures": [failure]})["failures"]
@@ -259,7 +268,7 @@ def test_tables_tell_whether_data_was_checked_and_all_values_of_a_failure(tmp_pa
 
 def test_tables_tell_which_times_are_of_executions_that_broke_off(tmp_path: Path) -> None:
     found = read_result(run_folder(tmp_path))
-    failure = record(fault_result("down", IMPACT))
+    failure = record(fault_down("down"))
     for name in ("cases", "failures"):
         whole, *_ = {**found, "failures": [failure]}[name]
         judged = judged_rows({**found, name: [whole, {**whole, "incomplete": True}]})[name]

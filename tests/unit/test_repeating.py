@@ -38,14 +38,14 @@ def test_a_disturbed_execution_is_replaced_up_to_a_limit(
     count: int, disturbed: list[bool], warmup: int
 ) -> None:
     done = executions(Repeats(count, count), disturbed, warmup)
-    assert len(done.warmups) == warmup
+    assert len(done.of_case.warmups) == warmup
     assert len(done.all) <= warmup + 2 * count
     if len(done.undisturbed) >= count:
-        assert done.counted == done.undisturbed
-        assert len(done.counted) == count
+        assert done.of_case.repeats == done.undisturbed
+        assert len(done.of_case.repeats) == count
     else:
-        assert done.counted == tuple(done.all[warmup:])
-        assert len(done.counted) == 2 * count
+        assert done.of_case.repeats == tuple(done.all[warmup:])
+        assert len(done.of_case.repeats) == 2 * count
     assert not set(done.disturbed) & set(done.undisturbed)
     assert sorted(done.of_case.all, key=lambda repeat: repeat.number) == done.all
 

@@ -16,6 +16,7 @@ from results.store.records import plain
 from results.verdicts.fault_impact import (
     DuringFault,
     FaultImpact,
+    FaultResult,
     FaultTimes,
     Probes,
     Restart,
@@ -33,18 +34,14 @@ DURING = DuringFault((repeat(0, 1.5),), Fidelity.of(()), (TIMES,), LIMITS)
 ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9, errors=("rank 3: aborted",))
 RESTART = Restart(0.4, 0.9, 0.5, 2.0)
 PROBES = Probes(6, 144, 9000, 0, (0.0, 0.002), 14.2, 60.0, 15.0)
-IMPACT = FaultImpact(
-    "rail-only/all-to-all/two-step",
-    "rail-only",
-    "nic-link down",
-    "d0g0--rail0",
-    "reroute",
-    result(),
-    DURING,
-    result(1.01),
-    result(),
-    PROBES,
-)
+IMPACT = FaultImpact(result(), DURING, result(1.01), result(), PROBES)
+NAMES = {
+    "case": "rail-only/all-to-all/two-step",
+    "fabric": "rail-only",
+    "fault": "nic-link down",
+    "where": "d0g0--rail0",
+    "strategy": "reroute",
+}
 
 
 RIGHT = replace(result(), data_is_right=True)
@@ -54,8 +51,13 @@ CHECKED = {
 }
 
 
-def failed(scenario: str, impact: FaultImpact) -> dict[str, Any]:
-    return plain(fault_result(scenario, impact))
+def fault_down(scenario: str, impact: FaultImpact = IMPACT, **others: str) -> FaultResult:
+    """The result of an experiment with a fault of a NIC link, or with `others` of its names."""
+    return fault_result(impact, scenario=scenario, **NAMES | others)
+
+
+def failed(scenario: str, impact: FaultImpact, **others: str) -> dict[str, Any]:
+    return plain(fault_down(scenario, impact, **others))
 
 
 def probes(**changes: Any) -> dict[str, Any]:
@@ -245,10 +247,10 @@ def test_the_answers_to_begin_and_end_of_a_fault_are_shown() -> None:
 
 
 def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
-    other = replace(IMPACT, fabric="rail-optimized", recovered=None)
+    other = replace(IMPACT, recovered=None)
     rows = [
         failed("nic-link-down", IMPACT),
-        failed("nic-link-down", other),
+        failed("nic-link-down", other, fabric="rail-optimized"),
         lost_experiment("hb-link-down", "no rules today"),
     ]
     text = io.StringIO()
@@ -262,7 +264,7 @@ def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
 
 
 def test_the_names_of_fabrics_are_whole_in_a_terminal() -> None:
-    row = failed("nic-link-down", replace(IMPACT, fabric="rail-optimized"))
+    row = failed("nic-link-down", IMPACT, fabric="rail-optimized")
     row |= dict.fromkeys((f"{phase}_s" for phase in ("baseline", "during_fault")), 12.345)
     row |= dict.fromkeys(("degraded_s", "recovered_s", "modeled_degraded_s"), 12.345)
     text = io.StringIO()
@@ -271,9 +273,9 @@ def test_the_names_of_fabrics_are_whole_in_a_terminal() -> None:
 
 
 def test_several_cases_of_a_fabric_have_their_names() -> None:
-    other = replace(IMPACT, case="rail-only/all-to-all/direct")
-    rows = [failed("down", IMPACT), failed("down", other), failed("up", IMPACT)]
+    other = "rail-only/all-to-all/direct"
+    rows = [failed("down", IMPACT), failed("down", IMPACT, case=other), failed("up", IMPACT)]
     section = failures_section(rows)
     names = [row[0] for row in section.rows if len(row) > 1]
-    assert names == [IMPACT.case, other.case, IMPACT.fabric]
+    assert names == [NAMES["case"], other, NAMES["fabric"]]
     assert [one["fabric"] for one in told_apart(told_apart(rows))] == names

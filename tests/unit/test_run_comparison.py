@@ -19,7 +19,6 @@ from results.render.terminal import print_sections
 from results.sections.run import cases_section
 from results.sections.several_runs import comparison_sections, effect_in_words, in_words
 from results.store.records import plain
-from results.verdicts.fault_impact import fault_result
 from results.verdicts.run import RunResult
 from results.verdicts.several_runs import (
     Difference,
@@ -30,7 +29,7 @@ from results.verdicts.several_runs import (
 )
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, modeled, result
-from tests.unit.test_results_failures import IMPACT
+from tests.unit.test_results_failures import fault_down
 
 MACHINE = {"kernel": "6.18", "load_average": [0.1, 0.2], "libraries": {"ryu": "4.34"}}
 SCENARIO = {"name": "quick", "fabric": {"domains": 2}}
@@ -218,13 +217,13 @@ def test_nothing_differs_from_itself(tree: dict[str, Any]) -> None:
 
 
 def test_cases_with_faults_have_no_repeats_to_compare() -> None:
-    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)]))
+    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_down("down")]))
     (case,) = comparison_object(*[stored(name, result=faults) for name in "ab"])["cases"]
     assert (in_words(case), case["ratio"]) == ("no repeats", 1)
 
 
 def test_failures_of_other_work_have_no_ratio() -> None:
-    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)]))
+    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_down("down")]))
     larger = json.loads(json.dumps(faults))
     (failure,) = larger["failures"]
     failure["work"]["bytes"] *= 2
@@ -235,7 +234,7 @@ def test_failures_of_other_work_have_no_ratio() -> None:
 
 
 def test_another_phase_of_a_failure_is_other_work() -> None:
-    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)]))
+    faults = plain(RunResult("a", "down", Path("/a"), [], failures=[fault_down("down")]))
     other = json.loads(json.dumps(faults))
     other["failures"][0].update(degraded_s=None, modeled_degraded_s=None, ratio=None)
     (case,) = comparison_object(stored("a", result=faults), stored("b", result=other))["cases"]

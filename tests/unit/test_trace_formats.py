@@ -121,6 +121,16 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
     assert trace_in([swapped.encode()]).total_bytes == 6000
 
 
+def test_starts_of_htsim_are_no_compute_of_their_ranks() -> None:
+    text = b"Nodes 2\nConnections 2\n0->1 start 1000000 size 9\n0->1 start 2000000 size 9\n"
+    trace, grid = trace_in([text]), JobGrid(1, 2)
+    told = list(Replay(trace, "x", np.arange(2), grid).details)
+    assert told[1:] == [
+        "sends: 2, 18 bytes",
+        "starts: 2 connections after the begin, up to 2e-06 s",
+    ]
+
+
 def fired(*triggers: str, begins: str = "trigger 1", source: int = 1) -> list[tuple[int, ...]]:
     """What each node waits for: connections 0->1 and 2->1 that fire a trigger, then two more."""
     ends = "0->1 start 0 size 1 recv_done_trigger 1\n2->1 start 0 size 1 send_done_trigger 1\n"
@@ -201,6 +211,23 @@ def test_a_word_that_htsim_makes_nothing_of() -> None:
         ("print\n<algo coll='x'/>", ":1", "is not XML"),
         ("0 1\n1 x\n", ":2", "must be numbers of bytes"),
         ("0 x\n1 0\n", ":1", "must be numbers of bytes"),
+        ("nan 0\n1 0\n", ":1", "must be numbers of bytes"),
+        ('"0","1"\n"1","0"\n', ":1", "must be numbers of bytes"),
+        (
+            "# of\n\nrank,0,1\n0,0,1\n1,1,0\n",
+            ":3",
+            "must be numbers of bytes, such as 64 or 1.5M, got 'r",
+        ),
+        (",a,b\na,0,1\nb,1,0\n", ":1", "must be numbers of bytes, such as 64 or 1.5M, got 'a'"),
+        ("name,bytes\nx,5\n", ":1", "unknown format of trace"),
+        ("fabric: 1\n", ":1", "unknown format of trace"),
+        (
+            '{"version": "2.4", "pg_config": {}, "entries": []}',
+            ":1",
+            "is a dump of PyTorch's flight",
+        ),
+        ('{"entries": [{"profiling_name": "x"}]}', ":1", "is a dump of PyTorch's flight"),
+        ('{"version": "2.4", "other": []}', ":1", "unknown format of trace"),
     ],
 )
 def test_a_wrong_text_is_told_as_its_formats_error(text: str, place: str, what: str) -> None:

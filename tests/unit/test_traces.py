@@ -4,6 +4,7 @@ import bz2
 import gc
 import gzip
 import lzma
+import pickle
 import random
 import re
 import tarfile
@@ -347,6 +348,15 @@ def test_the_name_before_the_ranks_names_all_files(tmp_path: Path, form: str) ->
     assert files_of(tmp_path / form[:5]) == files
 
 
+def test_a_rank_stands_right_behind_the_letters_of_a_binary_file(tmp_path: Path) -> None:
+    """JSON has names of other numbers, too, such as those of versions."""
+    files = [tmp_path / f"npu{rank}.et" for rank in range(11)]
+    for file in (*files, tmp_path / "v2.json"):
+        file.touch()
+    assert files_of(tmp_path) == files_of(files[10]) == files_of(tmp_path / "npu") == files
+    assert files_of(tmp_path / "v2.json") == [tmp_path / "v2.json"]
+
+
 def test_a_name_of_two_traces_is_refused(tmp_path: Path) -> None:
     for name in ("pass.0.et", "pass_rank0.et"):
         (tmp_path / name).touch()
@@ -537,6 +547,8 @@ def zip_of(content: bytes) -> bytes:
         (zip_of, "is a zip archive (unpack it)"),
         (tar_of, "is a tar archive (unpack it)"),
         (lambda content: gzip.compress(tar_of(content)), "is a tar archive (unpack it)"),
+        (lambda _: pickle.dumps({}, 2), "is a pickle, as PyTorch's flight recorder writes it"),
+        (lambda _: pickle.dumps({"entries": []}), "is a pickle"),
         (lambda content: b"7z\xbc\xaf\x27\x1c" + content, "is a 7z archive (unpack it)"),
         (lambda content: content.decode().encode("utf-16"), "is UTF-16 text (save it as UTF-8)"),
         (

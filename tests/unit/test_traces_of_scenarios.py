@@ -63,9 +63,10 @@ def test_the_size_of_a_trace_is_one_wherever_it_is_told(scenario: Path) -> None:
 
 
 def test_check_names_format_ranks_nodes_and_bytes(scenario: Path) -> None:
-    said = "\n".join(described(load(scenario)))
+    said = "\n".join([*described(load(scenario)), ""])
     assert "1920000 bytes of a trace: GOAL, 4 ranks, 20 nodes, 192000000 bytes" in said
-    assert "  ranks: 4 on 4 GPUs\n  sends: 6, 192000000 bytes\n  compute: 8 nodes, up to" in said
+    assert "  ranks: 4 on 4 GPUs\n  sends: 6, 192000000 bytes\n" in said
+    assert "\n  compute: 8 nodes, up to 0.002 s a rank\n" in said
 
 
 def test_check_describes_groups_by_size_and_place() -> None:

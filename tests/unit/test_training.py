@@ -334,11 +334,24 @@ def test_all_to_alls_hide_behind_another_microbatch() -> None:
     job, strategy = job_of(MIXTURE, 16, 64, domain_size=2), Strategy(1, 1, 16, 1, 1, 1, 1, 2, 4)
     hidden = replace(job, overlap_experts=True)
     whole, exposed = (float(iteration(one, strategy).expert) for one in (job, hidden))
-    compute = 4 * 4 * float(layer_s(hidden, strategy))
-    assert exposed == pytest.approx(max(0.0, whole - compute))
+    hideable = min(whole, 4 * 4 * float(layer_s(hidden, strategy)))
+    # Of four microbatches, but not the first one's forward pass and the last one's backward pass.
+    assert exposed == pytest.approx(whole - 3 / 4 * hideable)
+    alone = replace(strategy, microbatch=4)
+    assert iteration(hidden, alone).expert == iteration(job, alone).expert > 0
     assert product_flops(hidden, strategy) == pytest.approx(
         product_flops(job, strategy) * 112 / 132
     )
+
+
+def test_overlapped_experts_keep_a_microbatch_more_under_way() -> None:
+    """DualPipe's activations are p + 1 (DeepSeek-V3, arXiv 2412.19437, table 2), at most m."""
+    job, strategy = job_of(MIXTURE, 8, 64), Strategy(1, 4, 2, 1, 1, 1, 4, 2, 2)
+    for batch, more in ((64, 1), (6, 0)):
+        plain = replace(job, batch=batch)
+        kept = (memory_bytes(replace(plain, overlap_experts=on), strategy) for on in (False, True))
+        each = 2 * float(layer_activations(job, strategy))
+        assert -np.subtract(*kept) == pytest.approx(more * each)
 
 
 def test_experts_that_nobody_shares_leave_no_all_to_all_to_hide() -> None:

@@ -208,7 +208,8 @@ def test_a_run_from_python_is_silent_unless_it_is_to_show_progress(
 
 
 def test_a_path_check_has_its_clock(machine: FakeMachine, tmp_path: Path) -> None:
-    result = verify_virtually(replace(QUICKSTART, machine_seed=7), tmp_path, fresh=False)
+    seeded = load(LIBRARY / "quickstart.yaml", ["machine_seed=7"])
+    result = verify_virtually(seeded, tmp_path, fresh=False)
     assert (result["verdict"], result["clock"]["seed"]) == ("pass", 7)
     assert len(result["clock"]["records"]) == 16
     assert '-m commands "verify" "$RAILBED_HANDED/scenario.yaml"' in machine.jobs[0]

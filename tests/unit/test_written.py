@@ -88,6 +88,29 @@ def test_a_file_in_the_place_of_a_folder_is_a_sentence(
     assert (tmp_path / "file").read_text() == "kept"
 
 
+@pytest.mark.parametrize("above", ["", "figures"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_records_of_runs_and_sweeps_are_not_replaced(
+    run: Path, tmp_path: Path, name: str, above: str
+) -> None:
+    (tmp_path / "link").symlink_to(run)
+    sweep = tmp_path / "sweeps" / "name"
+    sweep.mkdir(parents=True)
+    (sweep / "sweep.json").write_text("{}")
+    before = sorted(run.rglob("*"))
+    for folder in (run, tmp_path / "link", sweep):
+        with pytest.raises(InputError, match="is in the folder of a run or a sweep"):
+            WRITERS[name](run, folder / above / name)
+    assert (sorted(run.rglob("*")), os.listdir(sweep)) == (before, ["sweep.json"])
+
+
+def test_the_object_of_a_sweep_is_not_its_folder(run: Path, tmp_path: Path) -> None:
+    """`railbed sweep --json > sweep.json` leaves one in a folder of the user's."""
+    (tmp_path / "sweep.json").write_text("{}")
+    timeline(run.name, tmp_path / "trace.json", run.parent)
+    assert (tmp_path / "trace.json").is_file()
+
+
 def test_a_page_needs_a_name(run: Path) -> None:
     with pytest.raises(InputError, match="is not a regular file"):
         report([run.name], Path(), "", None, run.parent)

@@ -51,12 +51,15 @@ MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
 # What a trace may be packed or written in, by where which bytes are, and what to do with it.
 UNPACK = "decompress it, or compress it with gzip"
+PROFILED = "record with PyTorch's profiler, or its ExecutionTraceObserver"
 CONTAINERS = {
     (0, b"BZh"): ("bzip2", UNPACK),
     (0, b"\xfd7zXZ\0"): ("xz", UNPACK),
     (0, b"\x28\xb5\x2f\xfd"): ("Zstandard", UNPACK),
     (0, b"PK\x03\x04"): ("a zip archive", "unpack it"),
     (0, b"7z\xbc\xaf\x27\x1c"): ("a 7z archive", "unpack it"),
+    (0, b"\x80\x02}"): ("a pickle, as PyTorch's flight recorder writes it", PROFILED),
+    (0, b"\x80\x04\x95"): ("a pickle", PROFILED),
     (0, BOM_UTF16_LE): ("UTF-16 text", "save it as UTF-8"),
     (0, BOM_UTF16_BE): ("UTF-16 text", "save it as UTF-8"),
     # The end of the first header.
@@ -69,7 +72,7 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], T
     "GOAL": (goal.is_goal, goal.read_goal),
     msccl.FORMAT: (msccl.is_msccl, msccl.read_msccl),
     "AICB": (aicb.is_aicb, aicb.read_aicb),
-    "htsim": (htsim.is_htsim, htsim.read_htsim),
+    htsim.FORMAT: (htsim.is_htsim, htsim.read_htsim),
     mscclpp.FORMAT: (mscclpp.is_plan, mscclpp.read_plan),
     byte_matrix.FORMAT: (byte_matrix.is_byte_matrix, byte_matrix.read_byte_matrix),
 }
@@ -88,7 +91,8 @@ ALL_RANKS = (
 # Name of a profile, as PyTorch's `tensorboard_trace_handler` ends it; each has its rank inside.
 PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 OF_A_RANK = re.compile(
-    r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})(?P<form>\.et|(?:_trace)?\.json)(?:\.gz)?",
+    r"(?P<name>.*?(?:^|[._-]|rank|[a-z](?=[0-9]+\.et)))(?P<rank>[0-9]{1,20})"
+    r"(?P<form>\.et|(?:_trace)?\.json)(?:\.gz)?",
     re.DOTALL,
 )
 # What archives of macOS have beside each file: its attributes.
@@ -254,6 +258,9 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     for is_one_of, read_all in JSON_FORMATS:
         if is_one_of(contents[0]):
             return read_all(contents, defaults)
+    if is_object_with((b"entries", b"pg_config|profiling_name"), contents[0]):
+        what = "is a dump of PyTorch's flight recorder, which has the last calls alone"
+        raise Malformed(1, what, PROFILED)
     if len(contents[0]) > MOST_TEXT_BYTES:
         raise Malformed("", f"text must have at most {MOST_TEXT_BYTES} bytes")
     try:

@@ -21,6 +21,7 @@ from model.workload.trace import MOST_STEPS, MOST_WAITS, Action, Deliveries, Ope
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
+from traffic_gen.traces.formats import htsim
 from traffic_gen.traces.operations import SINGLE, Pattern, arranged, pattern, union
 from traffic_gen.workloads.task import Task
 
@@ -153,7 +154,11 @@ def _description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
         within = int((gpu_of[trace.rank[sends]] == gpu_of[trace.peer[sends]]).sum())
         stay = f"; {within} within one GPU take no time" if within else ""
         yield f"sends: {len(sends)}, {sum(trace.size_bytes[sends].tolist())} bytes{stay}"
-    if computes := int((trace.seconds > 0).sum()):
+    computes = int((trace.seconds > 0).sum())
+    if computes and trace.format == htsim.FORMAT:
+        starts = f"{counted(computes, 'connection')} after the begin"
+        yield f"starts: {starts}, up to {trace.seconds.max():.4g} s"
+    elif computes:
         most_s = np.bincount(trace.rank, weights=trace.seconds).max()
         modeled = f"; {trace.modeled} by FLOPs and a roofline" if trace.modeled else ""
         yield f"compute: {counted(computes, 'node')}, up to {most_s:.4g} s a rank{modeled}"

@@ -22,10 +22,12 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from linux.files.user_files import Unreadable, read_text
+from model.errors import InputError
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import Document, FileKind, parse
 from scenarios.format.issues import Issue
 from scenarios.format.networks.ns3 import LEFT_OUT, is_ns3, is_simai, read_ns3, read_simai
+from scenarios.format.other_files import other_kind
 from scenarios.format.units import (
     MOST_IN_NETWORK,
     MOST_LINKS,
@@ -219,5 +221,7 @@ def read_network(path: Path) -> dict[str, object]:
                 return read(text) | ({"topology": str(path)} if LEFT_OUT.search(text) else {})
     except Malformed as error:
         raise ValueError(f"{path}{error.place}: {error.what}") from None
+    if other := other_kind(path, text, re.findall(r'"([\w-]+)"[ \t]*:', text), KIND.name):
+        raise InputError(other)
     known = f"{', '.join(FORMATS)}, ASTRA-sim, and a custom network with `links`"
     raise ValueError(f"{path}:1: unknown format of network; known: {known}")

@@ -172,7 +172,7 @@ def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
     listed, after = written[:count], written[count:]
     got = len(listed) + sum(LINK.fullmatch(line) is not None for _, line in after)
     if got != count:
-        raise Malformed(1, f"must have {count} links, got {got}")
+        raise Malformed(1, f"number of links must be {count}, got {got}")
     for number, line in listed:
         link = LINK.fullmatch(line)
         one, other = (int(link[1]), int(link[2])) if link else (0, 0)

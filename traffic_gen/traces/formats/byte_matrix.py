@@ -8,6 +8,7 @@ and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a
 
 import re
 from io import StringIO
+from itertools import islice
 
 from model.sentences import counted
 from model.workload.trace import Trace
@@ -32,11 +33,13 @@ LONGEST_WORD = 45
 
 
 def is_byte_matrix(text: str) -> bool:
-    """Whether the first line with content begins with a number."""
-    for written in StringIO(text[:65536]):
-        if words := _words(written):
-            return words[0].lstrip("+-.")[:1].isdecimal()
-    return False
+    """Whether the first line with content begins with a number, or the second one is of numbers.
+
+    Names of columns and of the row, which are refused, may be before these.
+    """
+    lines = islice(filter(None, map(_words, StringIO(text[:65536]))), 2)
+    rows = [[word.lstrip("+-.[\"'")[:1].isdecimal() for word in words] for words in lines]
+    return any(row[0] for row in rows[:1]) or any(all(row[len(row) > 2 :]) for row in rows[1:])
 
 
 def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
@@ -72,7 +75,8 @@ def scaled(number: float, size_bytes: int) -> int:
 def _number(word: str, place: int) -> int | float:
     matched = NUMBER.fullmatch(word)
     if matched is None:
-        raise Malformed(place, f"must be numbers of bytes, such as 64 or 1.5M, got {word[:40]!r}")
+        what = f"must be numbers of bytes, such as 64 or 1.5M, got {word[:40]!r}"
+        raise Malformed(place, what, "give numbers alone, with spaces, tabs or commas between")
     number, unit = matched[1], UNITS[matched[2].upper()]
     value = int(number) * unit if number.isdecimal() else float(number) * unit
     require_bytes(int(value), place)

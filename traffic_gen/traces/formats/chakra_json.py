@@ -31,7 +31,9 @@ from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in, whole
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
-METADATA_FIRST = re.compile(rb'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
+METADATA_FIRST = re.compile(
+    rb'\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*(?:\}|,\s*"attr")|"attr"|\}\s*\{)'
+)
 NODES_INSIDE = re.compile(
     rb'"(?:(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|COM[MP]_(?:\w+_)?NODE"'
     rb'|comm_(?:type|size)")',

@@ -24,6 +24,7 @@ from itertools import pairwise
 from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
+FORMAT = "htsim"
 COUNTED = r"(Nodes|Connections|Triggers|Failures)\s"
 BEGIN = re.compile(rf"(?:\s*#[^\n]*\n|\s)*{COUNTED}")
 COUNT = re.compile(rf"{COUNTED}+([0-9]{{1,18}})")
@@ -80,7 +81,7 @@ class _Reader:
             self._fire(number, trigger)
         for key, what in (("Failures", "failures of links"), ("prio", "priorities of connections")):
             self.nodes.left_out += [f"{self.counts[key]} {what}"] * (self.counts[key] > 0)
-        return self.nodes.trace("htsim")
+        return self.nodes.trace(FORMAT)
 
     def _line(self, written: str, place: int) -> None:
         if matched := COUNT.fullmatch(written):

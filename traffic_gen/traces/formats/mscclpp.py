@@ -46,6 +46,8 @@ SIGNALS, WAITS = ("signal", "rlxsignal"), ("wait", "rlxwait")
 SEMAPHORES = ("sem_acquire", "sem_release")
 Channel = tuple[str, int]
 """The type of a channel, and its number among those of its GPU and type."""
+Move = tuple[list[Cells], list[Cells]]
+"""The sources and targets of data that move."""
 
 
 class Kind(NamedTuple):
@@ -381,38 +383,28 @@ class _Block:
         type_ = "port" if is_port else "memory"
         sources = self._buffers(item, "src_buff", type_, kind.remote_sources)
         targets = self._buffers(item, "dst_buff", type_, kind.remote_targets)
+        has, of_targets = f"has {counted(len(sources), 'source')}", counted(len(targets), "target")
         if not sources or not targets or (kind.pairs and len(sources) != len(targets)):
-            item.refuse(
-                f"has {counted(len(sources), 'source')} and {counted(len(targets), 'target')}"
-            )
+            item.refuse(f"{has} and {of_targets}")
         moves, channels = [(sources, targets)], list[Channel | None]([None])
         if kind.pairs:
             moves = [([one], [other]) for one, other in zip(sources, targets, strict=True)]
             channels = [*self._used_channels(item)] if is_port else [None] * len(moves)
         if len(channels) != len(moves):
-            item.refuse(
-                f"has {counted(len(channels), 'channel')} for {counted(len(moves), 'target')}"
-            )
+            item.refuse(f"has {counted(len(channels), 'channel')} for {of_targets}")
         for (of, to), channel in zip(moves, channels, strict=True):
             if len({cells.size for cells in (*of, *to)}) > 1:
                 item.refuse("has buffers of different sizes")
-            self._sum(item, kind, of, to, channel)
+            self._sum(item, kind, (of, to), channel)
             if channel and name in ("pws", "pwsf"):
                 self._signal(item, channel)
             if channel and name == "pwsf":
                 self._flush(channel)
 
-    def _sum(
-        self,
-        item: Item,
-        kind: Kind,
-        sources: list[Cells],
-        targets: list[Cells],
-        channel: Channel | None,
-    ) -> None:
+    def _sum(self, item: Item, kind: Kind, move: Move, channel: Channel | None) -> None:
         """Get remote sources, add all, write local targets, and put into remote ones."""
-        execution, begins = self.execution, list[int]()
-        slots, arrived = list[int](), list[int]()
+        (sources, targets), execution = move, self.execution
+        begins, slots, arrived = list[int](), list[int](), list[int]()
         for source in sources[kind.remote_sources :]:
             asked, there = self._message(item, self.rank, source.gpu, SIGNAL_BYTES, self.last)
             answer, here = self._message(item, source.gpu, self.rank, self._bytes(source), [there])
@@ -434,9 +426,8 @@ class _Block:
             send, received = self._message(item, self.rank, target.gpu, size_bytes, [node])
             if kind.pairs:
                 execution.will_read(node, send, sources[0])
-            execution.writes[send].append(
-                PlanAccess(send, send, received, target, total, is_packet)
-            )
+            access = PlanAccess(send, send, received, target, total, is_packet)
+            execution.writes[send].append(access)
             self.put[channel or ("memory", target.gpu)].append(received)
             ends.append(send)
         if channel:
@@ -445,9 +436,8 @@ class _Block:
             self.last = ends
 
     def _bytes(self, cells: Cells, times: int = 1) -> int:
-        return require_bytes(
-            times * -(-cells.size * self.reader.chunk_bytes // self.reader.parts), 1
-        )
+        size_bytes = -(-cells.size * self.reader.chunk_bytes // self.reader.parts)
+        return require_bytes(times * size_bytes, 1)
 
     def _buffers(self, item: Item, key: str, type_: str, first_remote: int) -> list[Cells]:
         return [
