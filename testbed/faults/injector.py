@@ -158,29 +158,18 @@ class FaultInjector:
         return self.blackhole([port for link in links for port in (link.lower, link.upper)])
 
     def _kill_switch(self, name: str) -> None:
-        """Set the switch's links down, in a millisecond; then remove its bridge, which is slow.
-
-        Open vSwitch leaves a port with the flags that it knew, up if it has not heard of the link
-        (`update_flags` in lib/netdev-linux.c).
-        """
-        links = self._bed.topology.links_of(name)
+        """Set the switch's links down, in a millisecond; then let it forget all, which is slow."""
         self._killed[name] += 1
-        self._link_faults.set_down(links)
-        self._bed.open_vswitch.remove_bridge(name)
-        self._link_faults.keep_down(links)
+        self._link_faults.set_down(self._bed.topology.links_of(name))
+        self._bed.open_vswitch.disconnect(name)
 
     def _revive_switch(self, name: str) -> None:
-        """Restore the switch, then its shapers, which Open vSwitch wipes, then carrier."""
-        here = self._bed.topology.links_of(name)
-        links = [link for link in here if link.upper.interface not in self._moved]
+        """Let the switch connect to the controller, then restore carrier."""
+        links = self._bed.topology.links_of(name)
         self._killed[name] -= 1
         if self._killed[name] == 0:
-            bridge = self._bed.network[name].bridge()
-            ports = {n: one for n, one in bridge.ports.items() if one not in self._moved}
-            self._bed.open_vswitch.add_bridges([replace(bridge, ports=ports)])
-            for link in links:
-                self._link_faults.shape_again(link, link.port_of(name))
-        self._link_faults.set_up(links)
+            self._bed.open_vswitch.connect(name)
+        self._link_faults.set_up([one for one in links if one.upper.interface not in self._moved])
 
     def _upgrade(self, name: str) -> Undo:
         """Drain a switch, wait until its links carry no data, and end it.
