@@ -116,8 +116,7 @@ def rate_changes(topology: Topology, records: Iterable[FaultRecord]) -> Iterator
     for ns in sorted({ns for one in records for ns in (one.begun_ns, one.ended_ns) if ns}):
         lasting = [one.fault for one in records if one.begun_ns <= ns < (one.ended_ns or inf)]
         broken = (broken_links(topology, one) for one in lasting if loses_links(one.mode))
-        rates_bps = rates_left(topology, lasting) | dict.fromkeys(chain(*broken), 0)
-        yield ns, {"rates_bps": rates_bps}
+        yield ns, {"rates_bps": rates_left(topology, lasting) | dict.fromkeys(chain(*broken), 0)}
 
 
 def fault_times(

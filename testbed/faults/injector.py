@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from linux.network.counters import PACKETS, parse_carried
 from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill, wait_for
@@ -193,16 +195,17 @@ class FaultInjector:
 
     def _are_idle(self, links: Sequence[Link]) -> bool:
         """Whether links carry little but probes for a moment, which a busy machine lengthens."""
-        before = self._bed.links.read_counters(links)
+        begun_s, before = time.monotonic(), self._packets()
         time.sleep(IDLE_S)
-        after = self._bed.links.read_counters(links)
-        seconds = (after.between_ns[1] - before.between_ns[0]) / 1e9
+        after, seconds = self._packets(), time.monotonic() - begun_s
         most = IDLE_PACKETS + ceil(seconds / probe_interval_s(self._bed.topology))
-        return all(
-            after.counters[name].sent_packets - old.sent_packets <= most
-            and after.counters[name].received_packets - old.received_packets <= most
-            for name, old in before.counters.items()
-        )
+        names = after.keys() & {link.upper.interface for link in links}
+        return all(after[name][way] - before[name][way] <= most for name in names for way in (0, 1))
+
+    def _packets(self) -> dict[str, tuple[int, int]]:
+        """Packets that the interfaces of all switches have received and sent."""
+        counters = Path(f"/proc/{self._bed.open_vswitch.process_id}/net/dev")
+        return parse_carried(counters.read_text(), PACKETS)
 
     def _kill_gpu(self, gpu: str) -> None:
         """Kill a GPU proxy; set its links down, as open sockets keep its namespace alive."""
@@ -210,7 +213,7 @@ class FaultInjector:
         if gpu in bed.links.lost:
             raise EmulationError(f"{gpu}: GPU proxy is already dead")
         links = self._bed.topology.links_of(gpu)
-        bed.links.read_counters(links)
+        bed.links.read_counters()
         bed.watch.forget(f"{gpu} (GPU proxy)")
         self._link_faults.note()
         kill(bed.proxies[gpu].process_id)
