@@ -62,8 +62,7 @@ def is_converged(
 
 def has_detected(journal: Path, since_ns: int) -> bool:
     """Whether the controller has detected a failed or slow link, or a dead proxy, since then."""
-    events: Events = read_journal(journal)
-    return any(event["ns"] > since_ns and _is_failure(event) for event in events)
+    return any(one["ns"] > since_ns and _is_failure(one) for one in read_journal(journal))
 
 
 def _is_failure(event: Event) -> bool:

@@ -160,17 +160,17 @@ class FaultInjector:
         return self.blackhole([port for link in links for port in (link.lower, link.upper)])
 
     def _kill_switch(self, name: str) -> None:
-        """Set the switch's links down, in a millisecond; then let it forget all, which is slow."""
+        """Set the switch's links down, in a millisecond; then disconnect it, which is slow."""
         self._killed[name] += 1
         self._link_faults.set_down(self._bed.topology.links_of(name))
         self._bed.open_vswitch.disconnect(name)
 
     def _revive_switch(self, name: str) -> None:
-        """Let the switch connect to the controller, then restore carrier."""
+        """Let the switch connect to the controller, empty, then restore carrier."""
         links = self._bed.topology.links_of(name)
         self._killed[name] -= 1
         if self._killed[name] == 0:
-            self._bed.open_vswitch.connect(name)
+            self._bed.open_vswitch.restart(name)
         self._link_faults.set_up([one for one in links if one.upper.interface not in self._moved])
 
     def _upgrade(self, name: str) -> Undo:

@@ -117,7 +117,7 @@ def controller(
         process.kill()
 
 
-def read_journal(journal: Path) -> list[dict[str, object]]:
+def read_journal(journal: Path) -> list[dict[str, Any]]:
     """Return the controller's journal entries, oldest first, without an incomplete last line."""
     if not journal.exists():
         return []
@@ -126,6 +126,6 @@ def read_journal(journal: Path) -> list[dict[str, object]]:
 
 
 @lru_cache(maxsize=1)  # waits for an entry look 200 times a second
-def _entries(journal: Path, *_state: int) -> list[dict[str, object]]:
+def _entries(journal: Path, *_state: int) -> list[dict[str, Any]]:
     lines = journal.read_text().split("\n")[:-1]
     return [json.loads(line) for line in lines]

@@ -131,17 +131,18 @@ class OpenVSwitch:
         self.control("upcall/set-flow-limit", str(MOST_FLOWS))
 
     def disconnect(self, name: str) -> None:
-        """Take away a switch's controller, its groups and its rules; its ports stay.
+        """Take away a switch's controller; its bridge stays.
 
-        Without its bridge, or any controller, Open vSwitch would forget the flows of all switches
+        Without the bridge, or any controller, Open vSwitch would forget the flows of all switches
         (`udpif_synchronize` and `flush` in ofproto/ofproto-dpif.c).
         """
         self.command("set", "controller", name, f'target="{NOBODY}"')
+
+    def restart(self, name: str) -> None:
+        """Let a switch connect to the controller without groups and rules, as after a start."""
+        self.disconnect(name)
         for command in ("del-groups", "del-flows"):
             output_of(*self.openflow_command(name, command), check=self.watch.check)
-
-    def connect(self, name: str) -> None:
-        """Let a switch connect to the controller again."""
         self.command("set", "controller", name, f'target="{CONTROLLER}"')
 
     def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:

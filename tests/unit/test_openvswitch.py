@@ -52,17 +52,18 @@ def test_where_no_port_moves_no_command_is_given(switch: OpenVSwitch, done: list
     assert done == []
 
 
-def test_a_switch_loses_its_rules_once_no_controller_can_add_any(
+def test_a_switch_that_restarts_loses_its_rules_while_no_controller_can_add_any(
     switch: OpenVSwitch, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def output_of(*words: str, check: Callable[[], None]) -> None:
         done.append(" ".join(words[2:]))
 
     monkeypatch.setattr(openvswitch, "output_of", output_of)
-    switch.disconnect("rail0")
+    switch.restart("rail0")
     management = f"unix:{switch.folder}/rail0.mgmt"
     assert done == [
         'set controller rail0 target="unix:nobody"',
         f"del-groups {management}",
         f"del-flows {management}",
+        'set controller rail0 target="tcp:127.0.0.1:6653"',
     ]
