@@ -2,10 +2,10 @@
 
 Events: `listening`, `connected`, `disconnected`; `detected` (a link that failed, is degraded to a
 lower rate, drained, or usable again), `died` (a proxy); for each change `computed`, `sent`,
-`routes`, `confirmed` (all pairs use their new paths) and `settled` (the old rules and routes are
-removed); `ready`, when all switches have their desired state; `error`. In `computed`, `failed` are
-all links not used; `drained` are those among them that work. `ns` is CLOCK_MONOTONIC, which the
-whole machine shares.
+`installed` (for each round of rules before the routes), `routes`, `confirmed` (all pairs use their
+new paths) and `settled` (the old rules and routes are removed); `ready`, when all switches have
+their desired state; `error`. In `computed`, `failed` are all links not used; `drained` are those
+among them that work. `ns` is CLOCK_MONOTONIC, which the whole machine shares.
 """
 
 import json

@@ -255,6 +255,7 @@ class Reconciler:
             repair_s = self._repair_timeout_s(switches, rules)
             limit_s = repair_s if is_repair else BARRIER_DEADLINE_S
             self._install(switches, rules, limit_s)
+            self._journal.write("installed")
             if not at_once and self._is_interrupted(PROPAGATION_S):
                 return False
         self._reconcile_routes(state)

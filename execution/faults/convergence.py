@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 from operator import itemgetter
 from pathlib import Path
@@ -11,7 +12,7 @@ from linux.processes.lifetime import wait_for
 from model.fabric.health import Epoch
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.topology import Topology
-from model.faults import FaultMode, broken_links, nodes, rates_left
+from model.faults import FaultMode, broken_links, loses_links, nodes, rates_left
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
@@ -61,8 +62,7 @@ def is_converged(
 
 def has_detected(journal: Path, since_ns: int) -> bool:
     """Whether the controller has detected a failed or slow link, or a dead proxy, since then."""
-    events: Events = read_journal(journal)
-    return any(event["ns"] > since_ns and _is_failure(event) for event in events)
+    return any(one["ns"] > since_ns and _is_failure(one) for one in read_journal(journal))
 
 
 def _is_failure(event: Event) -> bool:
@@ -83,31 +83,39 @@ def epochs_of(
 ) -> list[Epoch]:
     """Intervals of constant fabric state since the start.
 
-    Failed links are those that `confirmed` events have taken out of use.
+    Failed links are those that confirmed updates have taken out of use.
     """
     epochs = [Epoch(placement.topology)]
-    for ns, changed in sorted((*_confirmed(events), *rates), key=itemgetter(0)):
+    for ns, changed in sorted((*_moved(events), *rates), key=itemgetter(0)):
         if ns > start_ns:
             health = replace(epochs[-1].health, **changed)
             epochs.append(Epoch(placement.topology, health, (ns - start_ns) / 1e9))
     return epochs
 
 
-def _confirmed(events: Events) -> Iterator[Change]:
-    failed: frozenset[str] = frozenset()
+def _moved(events: Events) -> Iterator[Change]:
+    """Yield when traffic took new paths: with the last rules of its switches, or the host routes.
+
+    An update that moves working traffic is confirmed later, once that has surely happened.
+    """
+    failed, moved_ns = frozenset[str](), 0
     for event in events:
-        if event["event"] == "computed":
+        name = event["event"]
+        if name in ("computed", "installed") or (name == "routes" and event["added"]):
+            moved_ns = event["ns"]
+        if name == "computed":
             failed = frozenset(event["failed"])
-        elif event["event"] == "confirmed":
-            yield event["ns"], {"failed": failed}
+        elif name == "confirmed":
+            yield moved_ns, {"failed": failed}
 
 
 def rate_changes(topology: Topology, records: Iterable[FaultRecord]) -> Iterator[Change]:
-    """Yield the rates of all degraded links at each moment at which one of them changes."""
-    slow = [record for record in records if record.fault.rate_bps is not None]
-    for ns in sorted({ns for one in slow for ns in (one.begun_ns, one.ended_ns) if ns}):
-        lasting = (one.fault for one in slow if one.begun_ns <= ns < (one.ended_ns or inf))
-        yield ns, {"rates_bps": rates_left(topology, lasting)}
+    """Yield the rates of all slow and broken links at each moment at which one of them changes."""
+    records = [one for one in records if one.fault.mode is not FaultMode.UPGRADE]
+    for ns in sorted({ns for one in records for ns in (one.begun_ns, one.ended_ns) if ns}):
+        lasting = [one.fault for one in records if one.begun_ns <= ns < (one.ended_ns or inf)]
+        broken = (broken_links(topology, one) for one in lasting if loses_links(one.mode))
+        yield ns, {"rates_bps": rates_left(topology, lasting) | dict.fromkeys(chain(*broken), 0)}
 
 
 def fault_times(

@@ -156,7 +156,7 @@ class FaultCase:
             undos.callback(timeline.undo)
             longest = max(prediction, self._degraded(latency_s), key=lambda one: one.completion_s)
             during = self._during_fault(timeline, prediction, longest)
-            epochs = self._epochs(during)
+            epochs = () if self._restarts else self._epochs(during)
             if not self._restarts:
                 self._break(undos)
             goes_on = has_degraded_phase(self.faults, self.job.strategy, len(during.executions))
@@ -298,14 +298,8 @@ class FaultCase:
         return health
 
     def _break(self, undos: ExitStack) -> None:
-        """Begin the temporary faults again, without an end; the controller reroutes, then dies.
-
-        Its response to their end comes first: the hold-down of a link may outlast the execution.
-        """
+        """Begin the temporary faults again, without an end; the controller reroutes, then dies."""
         again = [fault for fault in self.faults if fault.for_s is not None]
-        if again and self.fabric.bed.controller.is_running:
-            lasting = [fault for fault in self.faults if fault.for_s is None]
-            wait_until_converged(self.fabric.bed, health_under(self.home.topology, lasting).failed)
         kills = [fault for fault in again if fault.component is Component.CONTROLLER]
         for fault in again:
             if fault not in kills:
@@ -315,7 +309,13 @@ class FaultCase:
             undos.callback(break_component(self.injector, self.home.topology, fault))
 
     def _epochs(self, during: FaultedExecution) -> list[Epoch]:
-        """The states of the fabric during the fault, as the controller has confirmed them."""
+        """The states of the fabric until the controller has responded to all faults, and their end.
+
+        That may outlast the execution: a link that returns is held down first.
+        """
+        lasting = [fault for fault in self.faults if fault.for_s is None]
+        if self.fabric.bed.controller.is_running:
+            wait_until_converged(self.fabric.bed, health_under(self.home.topology, lasting).failed)
         events = read_journal(self.fabric.bed.controller.journal)
         rates = rate_changes(self.home.topology, during.records)
         epochs = epochs_of(events, during.started_ns, self.home, rates)

@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# Columns of /proc/PID/net/dev behind the interface's name: bytes received and sent.
-RECEIVED, SENT = 0, 8
+# Columns of /proc/PID/net/dev behind the interface's name: received and sent.
+BYTES, PACKETS = (0, 8), (1, 9)
 # The state of a socket, in /proc/PID/net/tcp.
 ESTABLISHED, LISTEN = "01", "0A"
 
 
-def parse_carried(text: str) -> dict[str, tuple[int, int]]:
-    """Return received and sent bytes of each interface, from the text of /proc/PID/net/dev."""
-    carried = {}
+def parse_carried(text: str, columns: tuple[int, int] = BYTES) -> dict[str, tuple[int, int]]:
+    """Return received and sent bytes, or packets, of each interface, from /proc/PID/net/dev."""
+    carried, (received, sent) = {}, columns
     for line in text.splitlines()[2:]:
-        name, _, figures = line.partition(":")
-        columns = figures.split()
-        carried[name.strip()] = int(columns[RECEIVED]), int(columns[SENT])
+        name, _, rest = line.partition(":")
+        figures = rest.split()
+        carried[name.strip()] = int(figures[received]), int(figures[sent])
     return carried
 
 

@@ -9,7 +9,7 @@ from model.fabric.topology import Hop, Link, Topology
 
 @dataclass(frozen=True)
 class Health:
-    """Names of links that are not used, and the rates in bit/s of degraded links.
+    """Names of links that are not used, and the rates in bit/s of degraded links, 0 of broken ones.
 
     All links of a dead switch or GPU have failed. A link that fails in one direction counts as
     failed: no switch and no NIC uses half a link. The `drained` links are a subset of `failed`:

@@ -143,4 +143,5 @@ def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:
     loads = sums(net.paths, each, net.links)[FIRST_LINK:]
     loaded = loads > 0
     least = loads - net.burst[FIRST_LINK:] - last_segment
-    return float((least[loaded] / net.rate[FIRST_LINK:][loaded]).max(initial=0.0))
+    rate = np.maximum(net.rate[FIRST_LINK:][loaded], LEAST_RATE)
+    return float((least[loaded] / rate).max(initial=0.0))

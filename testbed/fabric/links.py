@@ -1,7 +1,7 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -340,12 +340,12 @@ class Links:
         for place, netlink in self.sockets.items():
             yield from (((place, queue.interface), queue) for queue in read_queues(netlink))
 
-    def read_counters(self, some: Sequence[Link] = ()) -> Reading:
-        """Return the counters of all or some links' upper ends, with the drops of both ends.
+    def read_counters(self) -> Reading:
+        """Return the counters of all links' upper ends, with the drops of both ends.
 
         A link has its name at start-up. One that went with its GPU keeps its last known counters.
         """
-        links = some or self.topology.links
+        links = self.topology.links
         begun_ns = time.monotonic_ns()
         messages = self.switches.get_links()
         statistics = {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}

@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from linux.network.counters import PACKETS, parse_carried
 from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill, wait_for
@@ -158,29 +160,18 @@ class FaultInjector:
         return self.blackhole([port for link in links for port in (link.lower, link.upper)])
 
     def _kill_switch(self, name: str) -> None:
-        """Set the switch's links down, in a millisecond; then remove its bridge, which is slow.
-
-        Open vSwitch leaves a port with the flags that it knew, up if it has not heard of the link
-        (`update_flags` in lib/netdev-linux.c).
-        """
-        links = self._bed.topology.links_of(name)
+        """Set the switch's links down, in a millisecond; then disconnect it, which is slow."""
         self._killed[name] += 1
-        self._link_faults.set_down(links)
-        self._bed.open_vswitch.remove_bridge(name)
-        self._link_faults.keep_down(links)
+        self._link_faults.set_down(self._bed.topology.links_of(name))
+        self._bed.open_vswitch.disconnect(name)
 
     def _revive_switch(self, name: str) -> None:
-        """Restore the switch, then its shapers, which Open vSwitch wipes, then carrier."""
-        here = self._bed.topology.links_of(name)
-        links = [link for link in here if link.upper.interface not in self._moved]
+        """Let the switch connect to the controller, empty, then restore carrier."""
+        links = self._bed.topology.links_of(name)
         self._killed[name] -= 1
         if self._killed[name] == 0:
-            bridge = self._bed.network[name].bridge()
-            ports = {n: one for n, one in bridge.ports.items() if one not in self._moved}
-            self._bed.open_vswitch.add_bridges([replace(bridge, ports=ports)])
-            for link in links:
-                self._link_faults.shape_again(link, link.port_of(name))
-        self._link_faults.set_up(links)
+            self._bed.open_vswitch.restart(name)
+        self._link_faults.set_up([one for one in links if one.upper.interface not in self._moved])
 
     def _upgrade(self, name: str) -> Undo:
         """Drain a switch, wait until its links carry no data, and end it.
@@ -204,16 +195,17 @@ class FaultInjector:
 
     def _are_idle(self, links: Sequence[Link]) -> bool:
         """Whether links carry little but probes for a moment, which a busy machine lengthens."""
-        before = self._bed.links.read_counters(links)
+        begun_s, before = time.monotonic(), self._packets()
         time.sleep(IDLE_S)
-        after = self._bed.links.read_counters(links)
-        seconds = (after.between_ns[1] - before.between_ns[0]) / 1e9
+        after, seconds = self._packets(), time.monotonic() - begun_s
         most = IDLE_PACKETS + ceil(seconds / probe_interval_s(self._bed.topology))
-        return all(
-            after.counters[name].sent_packets - old.sent_packets <= most
-            and after.counters[name].received_packets - old.received_packets <= most
-            for name, old in before.counters.items()
-        )
+        names = after.keys() & {link.upper.interface for link in links}
+        return all(after[name][way] - before[name][way] <= most for name in names for way in (0, 1))
+
+    def _packets(self) -> dict[str, tuple[int, int]]:
+        """Packets that the interfaces of all switches have received and sent."""
+        counters = Path(f"/proc/{self._bed.open_vswitch.process_id}/net/dev")
+        return parse_carried(counters.read_text(), PACKETS)
 
     def _kill_gpu(self, gpu: str) -> None:
         """Kill a GPU proxy; set its links down, as open sockets keep its namespace alive."""
@@ -221,7 +213,7 @@ class FaultInjector:
         if gpu in bed.links.lost:
             raise EmulationError(f"{gpu}: GPU proxy is already dead")
         links = self._bed.topology.links_of(gpu)
-        bed.links.read_counters(links)
+        bed.links.read_counters()
         bed.watch.forget(f"{gpu} (GPU proxy)")
         self._link_faults.note()
         kill(bed.proxies[gpu].process_id)

@@ -70,16 +70,11 @@ class LinkFaults:
         self.moments_ns.append(time.monotonic_ns())
 
     def set_down(self, links: Sequence[Link]) -> None:
-        """Take links down: they lose carrier."""
-        self._down.update(link.carrier_end for link in links)
-        self.keep_down(links)
-
-    def keep_down(self, links: Sequence[Link]) -> None:
         """Take links down with one call, so that they lose carrier together.
 
-        Also those that something else brought up. Raises `LinkEndGone` for an interface that is
-        gone; the others are down all the same.
+        Raises `LinkEndGone` for an interface that is gone; the others are down all the same.
         """
+        self._down.update(link.carrier_end for link in links)
         asked = [
             (f"{link.name}: taking it down", taken_down(self._links.index_of(link.carrier_end)))
             for link in links

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,15 @@ def controller(
         process.kill()
 
 
-def read_journal(journal: Path) -> list[dict[str, object]]:
+def read_journal(journal: Path) -> list[dict[str, Any]]:
     """Return the controller's journal entries, oldest first, without an incomplete last line."""
     if not journal.exists():
         return []
+    state = journal.stat()
+    return list(_entries(journal, state.st_size, state.st_mtime_ns))
+
+
+@lru_cache(maxsize=1)  # waits for an entry look 200 times a second
+def _entries(journal: Path, *_state: int) -> list[dict[str, Any]]:
     lines = journal.read_text().split("\n")[:-1]
     return [json.loads(line) for line in lines]

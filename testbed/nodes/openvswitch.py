@@ -35,7 +35,7 @@ NAME, LOG = "Open vSwitch", "ovs-vswitchd.log"
 DATABASE = "Open vSwitch's database"
 DATABASE_DEADLINE_S = CONTROL_TIMEOUT_S = 10
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-CONTROLLER = "tcp:127.0.0.1:6653"
+CONTROLLER, NOBODY = "tcp:127.0.0.1:6653", "unix:nobody"
 # Longest wait of a bridge between attempts to reconnect to its controller: least 1 s, default 8 s.
 RECONNECT_MS = 1000
 # Open vSwitch drops packets that the kernel does not accept at once: accept a whole queue of them.
@@ -130,16 +130,24 @@ class OpenVSwitch:
         # Raise the present limit of flows, which a datapath has from its first bridge on.
         self.control("upcall/set-flow-limit", str(MOST_FLOWS))
 
-    def remove_bridge(self, name: str) -> None:
-        """Delete a bridge with its rules and its connection; its ports' interfaces stay."""
-        with closing_together(self.process_id):  # all other switches would stop for 0.1 s
-            self.command("--if-exists", "del-br", name)
+    def disconnect(self, name: str) -> None:
+        """Take away a switch's controller; its bridge stays.
+
+        Without the bridge, or any controller, Open vSwitch would forget the flows of all switches
+        (`udpif_synchronize` and `flush` in ofproto/ofproto-dpif.c).
+        """
+        self.command("set", "controller", name, f'target="{NOBODY}"')
+
+    def restart(self, name: str) -> None:
+        """Let a switch connect to the controller without groups and rules, as after a start."""
+        self.disconnect(name)
+        for command in ("del-groups", "del-flows"):
+            output_of(*self.openflow_command(name, command), check=self.watch.check)
+        self.command("set", "controller", name, f'target="{CONTROLLER}"')
 
     def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
         """Remove interfaces from their bridges; add ports: (bridge, port number, interface)."""
-        # A bridge that was removed has lost its ports.
-        remove = "--", "--if-exists", "del-port"
-        if words := [word for interface in removed for word in (*remove, interface)]:
+        if words := [word for name in removed for word in ("--", "del-port", name)]:
             with closing_together(self.process_id):  # all other switches would stop for 0.1 s
                 self.command(*words[1:])
         if words := [word for port in added for word in self._port_words(*port)]:

@@ -1,6 +1,7 @@
 """Convergence, times and epochs of a failure, read from the controller's journal."""
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
+from model.prediction.fluid import predict
+from model.workload.transfers.collective import Collective
 from results.verdicts.fault_impact import FaultTimes
 from tests.unit.fabrics import spec
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 LINK = "d0g0--rail0"
 
@@ -51,6 +55,8 @@ EVENTS = [
     event(110, "detected", link=LINK, failed="carrier"),
     event(113, "computed", failed=[LINK]),
     event(114, "sent", switch="rail0"),
+    event(115, "installed"),
+    event(117, "routes", added=3, removed=1),
     event(118, "confirmed"),
     event(600, "settled"),
 ]
@@ -64,12 +70,12 @@ def test_it_has_converged_when_the_last_answer_is_done_and_is_for_this() -> None
     assert not is_converged([], frozenset())
 
 
-@given(st.integers(5, 7))
+@given(st.integers(5, 9))
 def test_an_update_under_way_has_not_converged(until: int) -> None:
     assert not is_converged(EVENTS[:until], frozenset({LINK}))
 
 
-@pytest.mark.parametrize(("until", "reached"), [(6, False), (7, True), (8, True)])
+@pytest.mark.parametrize(("until", "reached"), [(8, False), (9, True), (10, True)])
 def test_pairs_are_rerouted_before_the_old_paths_are_removed(until: int, reached: bool) -> None:
     assert is_converged(EVENTS[:until], frozenset({LINK}), REROUTED) is reached
 
@@ -108,8 +114,9 @@ def test_a_degraded_link_is_slow_until_it_is_drained_and_while_it_lasts() -> Non
     assert [(e.begin_s, e.health.failed, e.health.rates_bps) for e in epochs] == [
         (0.0, frozenset(), {}),
         (0.005, frozenset(), {"d1g0--rail0": 1000}),
-        (0.018, frozenset({LINK}), {"d1g0--rail0": 1000}),
-        (0.2, frozenset({LINK}), {}),
+        (0.009, frozenset(), {"d1g0--rail0": 1000, LINK: 0}),
+        (0.017, frozenset({LINK}), {"d1g0--rail0": 1000, LINK: 0}),
+        (0.2, frozenset({LINK}), {LINK: 0}),
     ]
 
 
@@ -279,10 +286,35 @@ def test_a_controller_that_was_dead_responds_to_a_fault_when_it_is_back() -> Non
     assert (times.detected_ms, times.computed_ms, times.confirmed_ms) == (None, 13, 18)
 
 
-def test_epochs_begin_when_they_are_confirmed() -> None:
+@pytest.mark.parametrize(
+    ("update", "moved_s"),
+    [
+        ([event(115, "installed"), event(217, "routes", added=3, removed=0)], 0.117),
+        ([event(115, "installed"), event(215, "installed")], 0.115),
+    ],
+)
+def test_epochs_begin_when_traffic_moves_not_when_that_is_sure(
+    update: Sequence[dict[str, Any]], moved_s: float
+) -> None:
+    """With the host routes if these change, else with the last rules of the switches."""
     placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
-    epochs = epochs_of(EVENTS, round(100e6), placement)
+    unchanged = event(316, "routes", added=0, removed=0)
+    epochs = epochs_of(
+        [*EVENTS[:5], *update, unchanged, event(316, "confirmed")], round(100e6), placement
+    )
     assert [(epoch.begin_s, epoch.health.failed) for epoch in epochs] == [
         (0.0, frozenset()),
-        (0.018, frozenset({LINK})),
+        (moved_s, frozenset({LINK})),
     ]
+
+
+@pytest.mark.parametrize("back_s", [0.5, 3.0])
+def test_a_broken_link_carries_nothing_until_a_controller_that_was_dead_is_back(
+    back_s: float,
+) -> None:
+    home = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
+    schedule = SizedCollective(Collective.ALL_REDUCE, "ring", (2, 2), 1_000_000).steps()
+    back = [event(back_s * 1e3, "computed", failed=[LINK]), event(back_s * 1e3, "confirmed")]
+    down = FaultRecord(fault_of(FaultMode.DOWN), round(1e6), None)
+    epochs = epochs_of([*EVENTS[:3], *back], 0, home, rate_changes(home.topology, [down]))
+    assert predict(schedule, epochs, defaultdict(float)).completion_s > back_s

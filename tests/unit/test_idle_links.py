@@ -1,5 +1,6 @@
 """Idle links: a switch that is upgraded is ended once its links carry no data."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +9,6 @@ import pytest
 from model.fabric.build import build_topology
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
-from testbed.fabric.links import Counters, Reading
 from testbed.faults import injector
 from testbed.faults.injector import FaultInjector
 from tests.unit.fabrics import spec
@@ -25,15 +25,17 @@ def test_probes_leave_a_link_idle_however_long_the_readings_take(
     monkeypatch: pytest.MonkeyPatch, intervals: int, packets: int, idle: bool
 ) -> None:
     """A reading takes as long as four probes where the processor is busy."""
-    counts = iter([0, packets])
+    counts, times_s = iter([0, packets]), iter([0, intervals * INTERVAL_S])
 
-    def read(links: Any) -> Reading:
-        sent = next(counts)
-        now = Counters(0, sent, 0, sent, 0)
-        ns = round(intervals * INTERVAL_S * 1e9) if sent else 0
-        return Reading({link.name: now for link in links}, (ns, ns))
+    def read(_: Path) -> str:
+        count = next(counts)
+        lines = (f"{link.upper.interface}: 0 {count} 0 0 0 0 0 0 0 {count}" for link in links)
+        return "\n".join(["", "", *lines])
 
-    monkeypatch.setattr(injector, "IDLE_S", 0)
-    bed = SimpleNamespace(topology=TOPOLOGY, links=SimpleNamespace(read_counters=read))
+    clock = SimpleNamespace(monotonic=lambda: next(times_s), sleep=lambda _: None)
+    monkeypatch.setattr(injector, "time", clock)
+    monkeypatch.setattr(Path, "read_text", read)
+    daemon = SimpleNamespace(process_id=1)
+    bed = SimpleNamespace(topology=TOPOLOGY, open_vswitch=daemon, links=None)
     links = TOPOLOGY.links_of("rail0")
     assert FaultInjector(cast(Any, bed))._are_idle(links) is idle

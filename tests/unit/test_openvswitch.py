@@ -1,6 +1,6 @@
-"""Commands to Open vSwitch that close sockets of ports, and so would stop all other switches."""
+"""Commands to Open vSwitch that would stop all other switches if given in another way."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_moved_ports_are_closed_together(switch: OpenVSwitch, done: list[str]) -
     switch.move_ports(["to-d0g0", "to-d1g0"], [("rail2", 1, "to-d0g0")])
     assert done[:3] == [
         "sockets of 7 borrowed",
-        "--if-exists del-port to-d0g0 -- --if-exists del-port to-d1g0",
+        "del-port to-d0g0 -- del-port to-d1g0",
         "sockets closed",
     ]
     assert [words.split()[0] for words in done[3:]] == ["add-port"]
@@ -52,8 +52,18 @@ def test_where_no_port_moves_no_command_is_given(switch: OpenVSwitch, done: list
     assert done == []
 
 
-def test_ports_of_a_removed_bridge_are_closed_together(
-    switch: OpenVSwitch, done: list[str]
+def test_a_switch_that_restarts_loses_its_rules_while_no_controller_can_add_any(
+    switch: OpenVSwitch, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    switch.remove_bridge("rail0")
-    assert done == ["sockets of 7 borrowed", "--if-exists del-br rail0", "sockets closed"]
+    def output_of(*words: str, check: Callable[[], None]) -> None:
+        done.append(" ".join(words[2:]))
+
+    monkeypatch.setattr(openvswitch, "output_of", output_of)
+    switch.restart("rail0")
+    management = f"unix:{switch.folder}/rail0.mgmt"
+    assert done == [
+        'set controller rail0 target="unix:nobody"',
+        f"del-groups {management}",
+        f"del-flows {management}",
+        'set controller rail0 target="tcp:127.0.0.1:6653"',
+    ]

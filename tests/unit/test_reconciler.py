@@ -20,6 +20,7 @@ from controller.reconciler import (
     GATHERING_S,
     LINKS_DEADLINE_S,
     MOST_GATHERINGS,
+    PROPAGATION_S,
     REPAIR_BARRIER_TIMEOUT_S,
     Clock,
     Reconciler,
@@ -243,6 +244,7 @@ def test_a_new_fabric_gets_its_rules_and_routes(topology: Topology) -> None:
     behind = ["routes", "confirmed", "settled", "ready"]
     assert [event for event in events if event not in ("connected", "sent")] == [
         "computed",
+        "installed",
         *behind,
     ]
     (told,) = (facts for _, event, facts in control.told.lines if event == "routes")
@@ -469,6 +471,9 @@ def test_a_link_that_returns_is_used_when_it_has_held(topology: Topology) -> Non
     control.world.at(5.0, lambda: control.carrier(link, up=True))
     control.run_until(10.0)
     assert control.told.times("computed")[-1] >= 5.0 + HOLD_DOWN_S
+    # Traffic moves before that is sure.
+    moved_s, sure_s = (control.told.times(event)[-1] for event in ("installed", "confirmed"))
+    assert sure_s >= moved_s + PROPAGATION_S
     control.assert_is(HEALTHY)
 
 
