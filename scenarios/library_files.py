@@ -11,7 +11,7 @@ LIBRARY = Path(__file__).parent / "library"
 
 def library() -> list[Path]:
     """Return the files of all scenarios, sorted by name."""
-    return sorted(LIBRARY.glob("*.yaml"))
+    return sorted(LIBRARY.glob("*.yaml"), key=lambda file: file.stem)
 
 
 def scenario_file(path: Path) -> Path:

@@ -62,7 +62,8 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     """Issues of the keys, without building a fabric; `on_paper`, no switch limits its size."""
     own = (fabric.hb_rate, fabric.nic_rate)
     if fabric.platform is not None and own != (None, None):
-        yield Issue(("fabric", "platform"), "cannot be combined with hb_rate or nic_rate")
+        what = "cannot be combined with hb_rate or nic_rate"
+        yield Issue(("fabric", "platform"), what, "set it to null, and give both rates")
     if fabric.platform is None and None in own:
         what, known = "needs a platform, or both hb_rate and nic_rate", ", ".join(PLATFORMS)
         yield Issue(("fabric",), what, f"known: {known}")

@@ -189,6 +189,11 @@ def test_cases_are_named_by_what_they_differ_in(
             "x.yaml:1 fabric: needs a platform, or both hb_rate and nic_rate (known: "
             f"{', '.join(PLATFORMS)})",
         ),
+        (
+            ("dgx-h100", "dgx-h100\n  nic_rate: 200 Gbit/s"),
+            "x.yaml:4 fabric.platform: cannot be combined with hb_rate or nic_rate (set it to "
+            "null, and give both rates)",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_exactly(write: Path, change: tuple[str, str], message: str) -> None:

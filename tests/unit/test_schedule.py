@@ -263,6 +263,15 @@ def test_a_contribution_that_is_added_twice_is_refused() -> None:
         replace(schedule, transfers=Transfers.of((*schedule.transfers, again)))
 
 
+@pytest.mark.parametrize(("steps", "lacks"), [(1, "rank 1 and 2 more"), (3, "rank 1")])
+def test_a_refusal_names_whose_contribution_is_missing(steps: int, lacks: str) -> None:
+    """A ring of four that ends early: each step has a transfer of each rank."""
+    schedule = SizedCollective(Collective.ALL_REDUCE, "ring", (4, 1), 1000).steps()
+    early = Transfers.of(list(schedule.transfers)[: 4 * steps])
+    with pytest.raises(ScheduleError, match=f"without the contribution of {lacks}$"):
+        replace(schedule, transfers=early)
+
+
 def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
     schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
     stranger = next(t.id for t in schedule.transfers[1:3] if 0 not in (t.source, t.destination))

@@ -84,6 +84,8 @@ def test_descriptions_of_the_library_are_in_one_column(tmp_path: Path) -> None:
     column = max(len(path.stem) for path in library()) + 2
     assert {line[column] for line in lines} == {" "}
     assert " " not in {line[column + 1] for line in lines}
+    names = [line.split()[0] for line in lines]
+    assert names == sorted(names)
 
 
 @pytest.mark.parametrize(

@@ -428,13 +428,9 @@ def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None
     if (place := _first(~right)) != NONE:
         sets = final[[place]][final[[place]] != NONE]
         held = np.flatnonzero(contents.members(sets).any(axis=0))
-        asked = demand.holders.at(chunks[place])
+        lacks = np.setdiff1d(demand.holders.at(chunks[place]), held)
+        more = f" and {len(lacks) - 1} more" if len(lacks) > 1 else ""
         raise ScheduleError(
-            f"rank {demand.wanted.ranks[place]} ends with chunk {chunks[place]} with "
-            f"contributions {_bits(held):b}, must have {_bits(asked):b}"
+            f"rank {demand.wanted.ranks[place]} ends with chunk {chunks[place]} without the "
+            f"contribution of rank {lacks[0]}{more}"
         )
-
-
-def _bits(ranks: Ints) -> int:
-    """Return an integer whose bit r is set for each rank r."""
-    return sum(1 << rank for rank in ranks.tolist())
