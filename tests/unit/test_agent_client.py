@@ -154,6 +154,15 @@ def test_an_agent_may_read_for_long_but_not_stop(agents: Agents) -> None:
         client._send(0, program)
 
 
+def test_an_agent_whose_socket_is_reset_is_named(agents: Agents) -> None:
+    client = AgentClient(agents.near, SPEC, lambda: None)
+    client._patience_s = 0
+    client._send(1, {"do": "reset"})
+    agents.far[1].close()
+    with pytest.raises(EmulationError, match=r"agent of rank 1 is lost: .* reset by peer"):
+        client._receive(1)
+
+
 @pytest.mark.parametrize("agents", [0, 1], indirect=True)
 def test_an_error_among_reports_keeps_those_that_came(agents: Agents) -> None:
     """No agent is asked twice, or told to abort what has ended."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import COMPARED, FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
 from model.fabric.topology import Hop, Topology
 from model.fabric.transport import DEFAULT_ROCE, Transport
 from model.prediction.closed_forms import ClosedForm, Grid
@@ -187,7 +187,13 @@ def test_mean_packets_are_those_measured_and_geometric_means_between() -> None:
     assert packet_bytes(60e6) == pytest.approx((12_500 * 30_000) ** 0.5)
 
 
+SPARE = replace(fabric_spec(FabricKind.RAIL_ONLY, 3, 2), spares=Spares(rail_switches=1))
+SPARE_BY_SPINES = replace(SPARE, kind=FabricKind.RAIL_OPTIMIZED)
+
+
 @given(topologies())
+@example(topology=build_topology(SPARE))
+@example(topology=build_topology(SPARE_BY_SPINES))
 def test_ports_are_those_of_all_switches(topology: Topology) -> None:
     links = [len(topology.links_of(switch)) for switch in topology.openflow_switches]
     assert switch_ports(topology.spec) == sum(links)
