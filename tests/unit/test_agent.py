@@ -393,3 +393,20 @@ def test_an_agent_that_computes_waits_until_the_end_of_its_step(
     ):
         assert Agent.compute(agent, most_s) == 0
     waited.assert_called_once_with([agent.poller], [], [], waits_s)
+
+
+def test_a_queue_pair_that_breaks_ends_the_execution_with_its_reason() -> None:
+    agent = Mock(program={"lanes": 2}, failures=[], aborted=False)
+    Agent.broken(agent, 7, 1, "no progress")
+    assert agent.aborted
+    assert agent.failures == ["queue pair 1 with rank 3 broke: no progress"]
+
+
+@pytest.mark.parametrize("window", [1, 8])
+def test_what_has_left_a_queue_pair_releases_all_sends_if_a_window_has_room(window: int) -> None:
+    sent, *behind = [Send(number, number, 8, [0], False, [], 0, -1, 0) for number in range(4)]
+    agent = Mock(program={"window": window}, waiting=defaultdict(list, {0: list(behind)}))
+    agent.send_on = partial(Agent.send_on, agent)
+    Agent.left(agent, sent, 7)
+    released = [called.args for called in agent.release.call_args_list]
+    assert released == [(send, 7) for send in behind] * (window > 1)
