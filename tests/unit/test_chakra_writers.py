@@ -342,6 +342,15 @@ def test_the_symbolic_tensor_graph() -> None:
     assert seconds(trace.timed(989e12, 3.35e12)) == [2e-3] * RANKS
 
 
+@pytest.mark.parametrize(("flops", "size", "took_s"), [(8, 0, 4), (0, 9, 3), (8, 9, 4), (2, 9, 3)])
+def test_compute_takes_the_longer_time_of_its_flops_and_of_its_bytes(
+    flops: int, size: int, took_s: float
+) -> None:
+    one = node(1, COMPUTE, attribute("num_ops", flops), attribute("tensor_size", size))
+    trace = read(*everywhere(one))
+    assert (trace.modeled, seconds(trace.timed(2.0, 3.0))) == (RANKS, [took_s] * RANKS)
+
+
 def test_a_duration_comes_before_flops() -> None:
     one = node(1, COMPUTE, attribute("num_ops", 10**15), micros=9)
     trace = read(*everywhere(one)).timed(1.0, 1.0)
