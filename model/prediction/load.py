@@ -63,7 +63,7 @@ class Flows:
     """Flows of one rate in bit/s; those of RoCE have a mean size of packets, whatever the rate."""
 
     rate_bps: float
-    packet_bytes: float = 0.0
+    packet_bytes: float
 
     def packets_of(self, grain_packets: int) -> float:
         """Return the mean size of packets in bytes."""

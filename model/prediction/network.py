@@ -431,7 +431,7 @@ def networks_of(
     return pair, networks(epochs, gpus, pairs)
 
 
-def pairs_of(transfers: Transfers, ranks: int, turns: int = 1) -> tuple[Pairs, Ints]:
+def pairs_of(transfers: Transfers, ranks: int, turns: int) -> tuple[Pairs, Ints]:
     """Return sources, destinations, lanes and entropies of all pairs, and each transfer's pair.
 
     Transfers that take the queue pairs of two ranks in `turns` have the entropy of theirs.

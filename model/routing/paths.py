@@ -365,7 +365,7 @@ class Routing:
             return UNREACHABLE, NO_PORTS
         hops = [hop for hop, cost in zip(uplinks, costs, strict=True) if cost == shortest]
         lanes = self.topology.spec.lanes
-        if lanes > 1 and len(hops) > 1:
+        if lanes > 1:
             nics = self.live.nics[destination.gpu].items()
             # Lanes from the destination's on to the one that ends at a switch.
             on = {nic.upper.node: (lane - destination.lane) % lanes for lane, nic in nics}

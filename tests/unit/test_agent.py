@@ -12,7 +12,7 @@ from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import assume, given
@@ -25,6 +25,7 @@ from traffic_gen.agents.agent import (
     HELLO,
     RECEIVE_BATCH_BYTES,
     RECEIVE_WINDOW_BYTES,
+    REPLY,
     TCP_COUNTS,
     Agent,
     set_batch,
@@ -103,8 +104,11 @@ class FullSocket:
     """A socket whose buffer has room for a few bytes at a time, or for none."""
 
     def __init__(self, rooms: list[int]) -> None:
-        self.rooms, self.written = iter(rooms), b""
+        self.rooms, self.written, self.reply = iter(rooms), b"", b""
         self.segments: list[int] = []
+
+    def recv(self, _most: int) -> bytes:
+        return self.reply
 
     def sendmsg(self, parts: list[bytes | memoryview], _ancillary: tuple[()], flags: int) -> int:
         if not (room := next(self.rooms, 1000)):
@@ -353,3 +357,56 @@ def test_a_chain_of_small_transfers_is_no_deep_recursion() -> None:
             agent.outgoing[1] = Outgoing(cast(Any, FullSocket([])))
             agent.start(agent.sends[0])
             assert [send.sent_ns > 0 for send in agent.sends.values()] == [True] * len(chain)
+
+
+@given(st.integers(1, 4), st.integers(1, 8))
+def test_no_more_than_a_window_of_transfers_is_unconfirmed(window: int, count: int) -> None:
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller:
+            sends = [[number, 1, 8, [], 0, [], 0, -1, 0] for number in range(count)]
+            agent.program = {"rank": 0, "sends": sends, "receives": [], "window": window}
+            agent.prepare()
+            sock = FullSocket([])
+            connection = agent.outgoing[1] = Outgoing(cast(Any, sock))
+            for send in agent.sends.values():
+                agent.start(send)
+            for confirmed in range(count):
+                written = [send.id for send in agent.sends.values() if send.sent_ns]
+                assert written == list(range(min(count, confirmed + window)))
+                sock.reply = REPLY.pack(confirmed)
+                agent.on_reply(connection)
+            assert agent.open == 0
+
+
+@pytest.mark.parametrize(("now_ns", "most_s", "waits_s"), [
+    (4_250_000_000, 9.0, 0.75), (4_250_000_000, 0.5, 0.5), (6_000_000_000, 9.0, 0),
+])  # fmt: skip
+def test_an_agent_that_computes_waits_until_the_end_of_its_step(
+    now_ns: int, most_s: float, waits_s: float
+) -> None:
+    agent = Mock(computing=[(5_000_000_000, 0)])
+    with (
+        patch("traffic_gen.agents.agent.time.monotonic_ns", side_effect=[4_000_000_000, now_ns]),
+        patch("traffic_gen.agents.agent.select.select") as waited,
+    ):
+        assert Agent.compute(agent, most_s) == 0
+    waited.assert_called_once_with([agent.poller], [], [], waits_s)
+
+
+def test_a_queue_pair_that_breaks_ends_the_execution_with_its_reason() -> None:
+    agent = Mock(program={"lanes": 2}, failures=[], aborted=False)
+    Agent.broken(agent, 7, 1, "no progress")
+    assert agent.aborted
+    assert agent.failures == ["queue pair 1 with rank 3 broke: no progress"]
+
+
+@pytest.mark.parametrize("window", [1, 8])
+def test_what_has_left_a_queue_pair_releases_all_sends_if_a_window_has_room(window: int) -> None:
+    sent, *behind = [Send(number, number, 8, [0], False, [], 0, -1, 0) for number in range(4)]
+    agent = Mock(program={"window": window}, waiting=defaultdict(list, {0: list(behind)}))
+    agent.send_on = partial(Agent.send_on, agent)
+    Agent.left(agent, sent, 7)
+    released = [called.args for called in agent.release.call_args_list]
+    assert released == [(send, 7) for send in behind] * (window > 1)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -100,6 +101,16 @@ def test_agents_report_when_all_have_ended(agents: Agents) -> None:
     assert repeat.sent_bytes == (8,) * RANKS
 
 
+def test_an_execution_begins_once_all_agents_have_read_its_start(agents: Agents) -> None:
+    made = AgentClient(agents.near, SPEC, agents.check)
+    now_ns = time.monotonic_ns()
+    later_ns = made._start(range(RANKS), 60) - now_ns
+    assert later_ns >= client.START_DELAY_NS + RANKS * client.START_DELAY_EACH_NS
+    assert made._start(range(RANKS), 60, now_ns + 10**12) == now_ns + 10**12
+    asked = [json.loads(line) for line in agents.far[0].recv(1 << 16).splitlines()]
+    assert [one["end_ns"] - one["start_ns"] for one in asked] == [60 * 10**9] * 2
+
+
 def test_a_broken_queue_pair_ends_the_execution_of_all_and_is_told(agents: Agents) -> None:
     agents.broken = 0
     repeat = AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60)
@@ -152,6 +163,15 @@ def test_an_agent_may_read_for_long_but_not_stop(agents: Agents) -> None:
     client._patience_s = 0
     with pytest.raises(EmulationError, match="agent of rank 0 is lost: timed out"):
         client._send(0, program)
+
+
+def test_an_agent_whose_socket_is_reset_is_named(agents: Agents) -> None:
+    client = AgentClient(agents.near, SPEC, lambda: None)
+    client._patience_s = 0
+    client._send(1, {"do": "reset"})
+    agents.far[1].close()
+    with pytest.raises(EmulationError, match=r"agent of rank 1 is lost: .* reset by peer"):
+        client._receive(1)
 
 
 @pytest.mark.parametrize("agents", [0, 1], indirect=True)

@@ -195,7 +195,7 @@ def test_the_pytorch_converter_of_mlcommons() -> None:
         *(pytorch_rank(rank, "1", [rank // 2 * 2, rank // 2 * 2 + 1]) for rank in range(4))
     )
     assert groups(trace) == {(0, 1): 1, (2, 3): 1, (0, 1, 2, 3): 1}
-    assert trace.total_bytes == 2 * MIB + KIB
+    assert (trace.total_bytes, trace.largest_bytes) == (2 * MIB + KIB, MIB)
     assert seconds(trace) == [42e-6] * RANKS
     assert trace.left_out == (
         "8 control dependencies on nodes that the file does not have",
@@ -340,6 +340,15 @@ def test_the_symbolic_tensor_graph() -> None:
     assert (trace.modeled, seconds(trace)) == (8, [0.0] * RANKS)
     # A millisecond of FLOPs at the peak of an H100, and another one of its memory's bytes.
     assert seconds(trace.timed(989e12, 3.35e12)) == [2e-3] * RANKS
+
+
+@pytest.mark.parametrize(("flops", "size", "took_s"), [(8, 0, 4), (0, 9, 3), (8, 9, 4), (2, 9, 3)])
+def test_compute_takes_the_longer_time_of_its_flops_and_of_its_bytes(
+    flops: int, size: int, took_s: float
+) -> None:
+    one = node(1, COMPUTE, attribute("num_ops", flops), attribute("tensor_size", size))
+    trace = read(*everywhere(one))
+    assert (trace.modeled, seconds(trace.timed(2.0, 3.0))) == (RANKS, [took_s] * RANKS)
 
 
 def test_a_duration_comes_before_flops() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import COMPARED, FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
 from model.fabric.topology import Hop, Topology
 from model.fabric.transport import DEFAULT_ROCE, Transport
 from model.prediction.closed_forms import ClosedForm, Grid
@@ -162,14 +162,18 @@ def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
     assert rate * found.completion_s * min(window, 1) <= all_bytes * (1 + 1e-6)
 
 
-@given(st.integers(0, 399), st.integers(0, 500))
-def test_what_a_slice_alone_carries_is_spread_over_the_window(place: int, width: int) -> None:
+@given(st.integers(0, 399), st.integers(0, 500), st.sampled_from([0.0, 1000.0]))
+def test_what_a_slice_alone_carries_is_spread_over_the_window(
+    place: int, width: int, of_roce: float
+) -> None:
     """A slice is a second here; a window has one at least, and no more than all."""
     parts = (0.0,) * place + (1.0,) + (0.0,) * (399 - place)
-    found = Profile(400.0, {(HopKind.SWITCH, Flows(1e6)): parts}, parts, 1)
+    found = Profile(400.0, {(HopKind.SWITCH, Flows(1e6, of_roce)): parts}, parts, 1)
     busiest = found.busiest(float(width), lambda load: load.transfers)
     assert busiest.transfers == pytest.approx(1 / min(400, max(1, width)))
     assert busiest.size_bytes[HopKind.SWITCH] == pytest.approx(busiest.transfers)
+    packets = busiest.transfers / (of_roce or packet_bytes(1e6))
+    assert busiest.packets[HopKind.SWITCH] == pytest.approx(packets)
 
 
 @given(st.floats(1e5, 1e10), st.floats(1, 100))
@@ -187,7 +191,13 @@ def test_mean_packets_are_those_measured_and_geometric_means_between() -> None:
     assert packet_bytes(60e6) == pytest.approx((12_500 * 30_000) ** 0.5)
 
 
+SPARE = replace(fabric_spec(FabricKind.RAIL_ONLY, 3, 2), spares=Spares(rail_switches=1))
+SPARE_BY_SPINES = replace(SPARE, kind=FabricKind.RAIL_OPTIMIZED)
+
+
 @given(topologies())
+@example(topology=build_topology(SPARE))
+@example(topology=build_topology(SPARE_BY_SPINES))
 def test_ports_are_those_of_all_switches(topology: Topology) -> None:
     links = [len(topology.links_of(switch)) for switch in topology.openflow_switches]
     assert switch_ports(topology.spec) == sum(links)

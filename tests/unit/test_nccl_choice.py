@@ -66,6 +66,8 @@ def test_the_tuning_model_is_that_of_nccl() -> None:
             ),
         ),
         ("dgx-a100", [8, 8], "tree", 8.4 + 2 * (7 * 4 + 14) + 1024 * MIB / (8 * 23.6e3 / 2)),
+        # A rate of 24 is too low to cut few channels in two.
+        ("dgx-a100", [4, 4], "tree", 8.4 + 2 * (3 * 4 + 14) + 1024 * MIB / (4 * 23.6e3 / 2)),
         # One GPU has two channels of 24 to other nodes; all of them use as many.
         ("dgx-h100", [8, 8, 8, 1], "ring",
             1.4 * (8.4 + 42 * 3.4 + 6 * 14) + 1024 * MIB / (48e3 * 25 / 48)),

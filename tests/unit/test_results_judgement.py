@@ -141,6 +141,7 @@ def test_disturbed_executions_that_count_are_among_the_measured_ones(counted: bo
     case = compare("case", measured, PREDICTION, 10.0, LIMITS)
     assert (len(case.measured_s.values), case.disturbed_counted) == (1 + counted, counted)
     assert case.disturbed_s == (disturbed.completion_s,)
+    assert not result(repeat()).disturbed_counted
 
 
 @pytest.mark.parametrize(

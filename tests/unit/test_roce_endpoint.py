@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from math import inf
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -154,6 +155,7 @@ def test_queue_pairs_have_numbers_and_source_ports_of_their_own() -> None:
         for pair in side.endpoint.sending():
             ports += [sock.getsockname()[1] for sock in pair.socks]
         assert [port % 8 for port in ports] == list(range(8))
+        assert len({port // 8 for port in ports}) == 1
         assert len(side.endpoint.sockets()) == 1 + len(ports) == 9
         assert len(numbers) == 4
         assert all(FIRST_QUEUE_PAIR <= number < 1 << 24 for number in numbers)
@@ -260,6 +262,23 @@ def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     serve([side], lambda: side.failures)
     assert side.failures == ["1, 0: no progress after 2 retries"]
     assert side.endpoint.counts() == (2, 0)
+
+
+def test_a_full_socket_is_polled_for_room_until_its_packet_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side, polled = Side(0, {"queue_pairs": 1}), Mock()
+    side.endpoint.poller = polled
+    (pair,) = side.endpoint.sending()
+    monkeypatch.setattr(endpoint, "send_parts", Mock(side_effect=BlockingIOError))
+    side.endpoint.start(transfer(0, b"short"))
+    side.endpoint._pump(pair)
+    assert polled.modify.call_args_list == [call(pair.sock, select.EPOLLOUT)]
+    monkeypatch.setattr(endpoint, "send_parts", lambda *_: None)
+    for _ in range(2):
+        side.endpoint._pump(pair)
+    assert polled.modify.call_args_list[1:] == [call(pair.sock, 0)]
+    side.close()
 
 
 def test_any_number_of_transfers_may_leave_one_after_the_other() -> None:

@@ -106,6 +106,7 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
         ports = routing.ports(switch, destination)
         next_hop = routing.selection.port(switch, destination, ports)
         backup = routing.selection.backup(switch, destination, ports)
+        assert (backup is not None) == (len(ports.next_hops) > 1)
         if next_hop is not None and backup is not None:
             assert backup[0].link != next_hop[0].link
             assert health.is_live(backup[0].link)

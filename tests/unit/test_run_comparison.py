@@ -109,6 +109,12 @@ def test_scenarios_that_differ_in_much_are_said_to_be_unlike_once() -> None:
     assert warning.startswith("the scenarios are unlike: 11 values differ, in fabric.domains, ")
 
 
+def test_of_many_differences_keys_are_named_two_levels_deep_and_once() -> None:
+    first, second = ({"fabric": {"x": {f"key{n}": n + more for n in range(9)}}} for more in (0, 1))
+    found = comparison_object(stored("a", scenario=first), stored("b", scenario=second))
+    assert found["warnings"] == ["the scenarios are unlike: 9 values differ, in fabric.x"]
+
+
 def test_a_part_that_one_scenario_lacks_is_one_difference() -> None:
     """Two transports are told by name, with the keys of the one that has some."""
     roce = {"mtu": 4096, "queue_pairs": 2, "split_data": False, "timeout": None, "window": 32}

@@ -219,6 +219,7 @@ def damaged(content: bytes) -> st.SearchStrategy[bytes]:
 def test_a_goal_schedule() -> None:
     trace = trace_in([GOAL.encode()])
     assert (trace.format, trace.ranks, trace.total_bytes) == ("GOAL", 3, 2010)
+    assert trace.largest_bytes == 1000
     sent = replayed(trace, PlacementRule.WRAP, (1, 3)).transfers
     found = [(step.source, step.destination, step.size_bytes, step.after) for step in sent]
     assert sorted(found) == [

@@ -164,3 +164,19 @@ def test_all_is_there_before_the_routes_and_nothing_else_behind(case: Case) -> N
     rules = dict(rounds.before_routes[-1])
     assert_all_arrive(Pipeline(topology, health, replace(new, rules=rules)), connected)
     assert dict(rounds.after_routes[-1]) == new.rules
+
+
+@given(fabrics_with_failures())
+def test_an_old_rule_stays_for_a_while_if_no_new_one_is_for_its_destination(case: Case) -> None:
+    topology, health = case
+    states = desired_state(topology).rules, desired_state(topology, health).rules
+    for old, new in permutations(states):
+        (first,) = immediate(old, new).before_routes
+        for name, rules in new.items():
+            networks = {rule.destination for rule in rules}
+            stays = {
+                rule
+                for rule in old[name]
+                if not any(rule.destination.subnet_of(network) for network in networks)
+            }
+            assert first[name] == rules | stays

@@ -154,7 +154,7 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
     scenario = load(tmp_path / "x.yaml")
     (spec,) = scenario.fabrics
     topology, steps = build_topology(spec), scenario.cases[0].schedule(spec)
-    pairs, _ = pairs_of(steps.transfers, 8)
+    pairs, _ = pairs_of(steps.transfers, 8, 1)
     (net,) = networks([Epoch(topology)], topology.gpus, pairs)
     assert set(np.unique(np.round(net.added_s, 6)).tolist()) == {0.0, 0.02}
     latency_s = dict.fromkeys(net.classes, 0.0)
