@@ -46,7 +46,8 @@ def paper(
     drawn = to or FIGURES
     if measured:
         rows: list[Row] = []
-        with recording("paper-measured", rows, record=record, command=MEASURE):
+        command = f"{MEASURE} --proxies {proxies}" if proxies else MEASURE
+        with recording("paper-measured", rows, record=record, command=command):
             result = _measure(part, drawn, proxies, store or DEFAULT_STORE)
             rows += shown_rows(result)
         print_result(result, as_json, twins_sections)
