@@ -209,6 +209,8 @@ class FaultCase:
             gave_up = self._restarts and not executions[0].complete
             if gave_up:
                 self._wait_until_converged(self.home, reached=REROUTED)
+            elif not self._restarts:
+                self._wait_until_answered()
             # End the probes: effects of the job's recovery are no failure of the fabric.
             probes.end()
             if gave_up:
@@ -308,14 +310,17 @@ class FaultCase:
         for fault in kills:
             undos.callback(break_component(self.injector, self.home.topology, fault))
 
-    def _epochs(self, during: FaultedExecution) -> list[Epoch]:
-        """The states of the fabric until the controller has responded to all faults, and their end.
+    def _wait_until_answered(self) -> None:
+        """Wait until a controller that runs has responded to all faults, and to their end.
 
         That may outlast the execution: a link that returns is held down first.
         """
         lasting = [fault for fault in self.faults if fault.for_s is None]
         if self.fabric.bed.controller.is_running:
             wait_until_converged(self.fabric.bed, health_under(self.home.topology, lasting).failed)
+
+    def _epochs(self, during: FaultedExecution) -> list[Epoch]:
+        """The states of the fabric during the faults."""
         events = read_journal(self.fabric.bed.controller.journal)
         rates = rate_changes(self.home.topology, during.records)
         epochs = epochs_of(events, during.started_ns, self.home, rates)

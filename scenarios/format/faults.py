@@ -66,7 +66,7 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, ...]]:
     """Yield the keys of a fault that do not fit each other, each with what is wrong."""
     if entry.how not in POSSIBLE[entry.what]:
         possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
-        yield "how", f"is not a fault mode of a {entry.what}; known: {possible}"
+        yield "how", f"{entry.how} is not a fault mode of {entry.what}; known: {possible}"
     if entry.where is not None and entry.random is not None:
         yield "random", "cannot be combined with where"
     if twice := [name for name, count in Counter(entry.where or ()).items() if count > 1]:

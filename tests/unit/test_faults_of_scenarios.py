@@ -54,7 +54,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
     [
         (
             "[{what: nic-link, how: kill}]",
-            "faults.0.how: is not a fault mode of a nic-link; known: down, blackhole, "
+            "faults.0.how: kill is not a fault mode of nic-link; known: down, blackhole, "
             "blackhole-one-way, degrade, flap",
         ),
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
