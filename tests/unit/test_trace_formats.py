@@ -204,6 +204,7 @@ def test_a_word_that_htsim_makes_nothing_of() -> None:
         (CONNECTIONS.replace("Connections 3", "Connections 4"), ":3", "must have 4 Connections"),
         ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),
         ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
+        ("\r\n \nMICRO\n1\nx\n", ":1", "unknown strategy ''"),
         ("comm_type,comm_group,msg_size,stage\nCommType.broadcast,,1,\n", ":1", "lists calls for"),
         ("[rank0 ~ rank7]\r\ncomm_type,comm_group,msg_size\r\n", ":1", "lists calls for"),
         ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),
