@@ -178,6 +178,11 @@ def test_dependencies_of_an_htsim_barrier_are_counted_before_they_are_made() -> 
     )
 
 
+def test_the_trigger_0_of_htsim_is_none() -> None:
+    text = "Nodes 2\nConnections 1\n0->1 id 1 start 0 size 9 send_done_trigger 0"
+    assert len(trace_in([f"{text} recv_done_trigger 0\n".encode()])) == 2
+
+
 def test_a_word_that_htsim_makes_nothing_of() -> None:
     marked = CONNECTIONS.replace("prio 2", "addon prio 2 addon")
     assert same(trace_in([marked.encode()]), trace_in([CONNECTIONS.encode()]))
