@@ -33,8 +33,7 @@ BY_KEYS = (
     ({"average_bus_bandwidth"}, MEASURED),
     ({"coll_perf"}, LOGGED),
 )
-# Lines that only these have: a link of SimAI's or ns-3's topology, the tiers of htsim's, NCCL's
-# topology and its graphs, columns of nccl-tests, calls of NCCL's profilers and of PARAM.
+# Lines that only these have: links, tiers and elements of topologies; columns of tables; calls.
 BY_LINES = (
     (re.compile(r"^[ \t]*[0-9]+\s+[0-9]+\s+[0-9.]+\s*[kKMGT]?i?[bB](ps|/s)\b", re.M), NETWORK),
     (re.compile(r"^Tiers\s+[0-9]+\s*$", re.M), ("topology of htsim", UNREAD)),

@@ -481,6 +481,26 @@ def test_an_all_to_all_with_splits_is_uneven() -> None:
     assert sent(of("[2, 6]", "[4, 4]")) == {(0, 1): 24, (1, 0): 16}
 
 
+def test_an_all_to_all_of_a_list_of_tensors_has_their_sizes() -> None:
+    """Execution traces and Kineto have them as shapes of the input, and no splits."""
+    shapes = [[[[2, 3], [1]], [], []], [[[1], [8]], [], []]]
+    operators_, kernels = list[bytes](), list[bytes]()
+    for rank, of_rank in enumerate(shapes):
+        elements = (7, 9)[rank]
+        file = json.loads(
+            operators(call("all_to_all", elements, out_split_size="[]", out_msg_nelems=8))
+        )
+        for node in file["nodes"]:
+            node["inputs"]["shapes"] = of_rank
+        operators_.append(json.dumps(file).encode())
+        on_gpu = communication(0, 9, "all_to_all", elements, **{"External id": 1})
+        on_cpu = {"cat": "cpu_op", "name": "record_param_comms"}
+        args = {"External id": 1, "Input Dims": of_rank}
+        kernels.append(kineto(rank, on_gpu, {**on_cpu, "args": args}))
+    for files in (operators_, kernels):
+        assert sent(trace_in(files)) == {(0, 1): 4, (1, 0): 4}
+
+
 def test_cut_off_splits_are_equal_ones_and_named() -> None:
     trace = executed(call("all_to_allv", 8, in_split_size="[1, 2, ..., 3]"))
     assert set(sent(trace).values()) == {16}

@@ -57,6 +57,7 @@ def _call(node: Item) -> Item:
     call = {str(one.of("name").value): one.of("value").value for one in node.each("attrs")}
     inputs = [one.value for one in node.of("inputs").each("values")]
     begin = called(Item(call, node.place)) not in WITHOUT_TENSORS
+    call["input_dims"] = [one.value for one in node.of("inputs").each("shapes")]
     call["request"] = str(inputs[begin : begin + 2])
     if len(inputs) > begin + 2:
         call["rank"] = inputs[begin + 2]
