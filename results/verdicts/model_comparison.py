@@ -27,14 +27,7 @@ from results.verdicts.fidelity import (
     machine_reasons,
 )
 from results.verdicts.summary import Summary, summarize
-from results.verdicts.verdict import (
-    Judgement,
-    Reason,
-    Thresholds,
-    Verdict,
-    is_timed,
-    with_verdict,
-)
+from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, is_timed, with_verdict
 
 # With fewer grains in a transfer, contended traffic was up to 5 % away from its model
 # (docs/reference/measurements.md, "Contention").

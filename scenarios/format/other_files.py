@@ -8,8 +8,8 @@ from pathlib import Path
 from model.errors import Problem
 
 UNREAD = "Railbed does not read it; describe the network by the keys of a scenario's fabric"
-
-
+UNREPLAYED = "it cannot be replayed; give a workload the sizes in it, or record an execution trace"
+MEASURED, LOGGED = ("result of nccl-tests", UNREPLAYED), ("log of NCCL's profiler", UNREPLAYED)
 # A kind of file, and what to do with it; `{name}` is that of the file.
 SCENARIO = "scenario", "give it to `./railbed run`"
 TRAINED = "training configuration", "give it to `./railbed train`"
@@ -29,11 +29,18 @@ BY_KEYS = (
     ({"domains", "domain_size", "links"}, NETWORK),
     ({"topology", "npus_count"}, NETWORK),
     ({"logical-dims"}, ("logical topology of ASTRA-sim", UNREAD)),
+    ({"topologies-per-dim"}, ("network of ASTRA-sim 1.0", UNREAD)),
+    ({"average_bus_bandwidth"}, MEASURED),
+    ({"coll_perf"}, LOGGED),
 )
-# Lines that only these have: a link of SimAI's or ns-3's topology, the tiers of htsim's.
+# Lines that only these have: links, tiers and elements of topologies; columns of tables; calls.
 BY_LINES = (
     (re.compile(r"^[ \t]*[0-9]+\s+[0-9]+\s+[0-9.]+\s*[kKMGT]?i?[bB](ps|/s)\b", re.M), NETWORK),
     (re.compile(r"^Tiers\s+[0-9]+\s*$", re.M), ("topology of htsim", UNREAD)),
+    (re.compile(r"^[ \t]*<(system|graphs) version=", re.M), ("topology of NCCL", UNREAD)),
+    (re.compile(r"^#[ \t]+size[ \t]+count[ \t]+type\b", re.M), MEASURED),
+    (re.compile(r'"coll_perf"\s*:|"cat"\s*:\s*"COLL"'), LOGGED),
+    (re.compile(r'\{\s*"comms"\s*:\s*"'), ("list of calls of PARAM", UNREPLAYED)),
 )
 
 

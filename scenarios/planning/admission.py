@@ -12,12 +12,7 @@ from scenarios.format.faults import start_s
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
 from scenarios.format.units import round_up
-from scenarios.planning.auto import (
-    TIMER_SLACK_S,
-    auto_bandwidth_scale_of,
-    least_dilation,
-    smallest,
-)
+from scenarios.planning.auto import TIMER_SLACK_S, auto_bandwidth_scale_of, least_dilation, smallest
 from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, real_task
 from scenarios.scenario import Case, Specs
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS

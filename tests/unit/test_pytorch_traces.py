@@ -25,6 +25,7 @@ from tests.unit.pytorch_files import (
 )
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import same
+from traffic_gen.traces.formats.kineto import BY_GPU
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import read_trace, trace_in
 from traffic_gen.traces.replay import Replay
@@ -143,7 +144,30 @@ def test_copies_between_gpus_without_nccl_are_told() -> None:
     copy = kernel(0, 5, "Memcpy PtoP (Device -> Device)", bytes=1000) | {"cat": "gpu_memcpy"}
     puts = kernel(5, 5, "void nvshmemi_put<1>"), kernel(10, 5, "Memcpy HtoD")
     trace = recorded(copy, *puts, communication(15, 9, "allreduce", 2))
-    assert "bytes of 4 copies between GPUs without NCCL, which compute" in trace.left_out
+    assert BY_GPU.format(4) in trace.left_out
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*)",
+        "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
+        "two_shot_all_reduce_kernel_inplace",
+        "multimem_one_shot_reduce_kernel",
+        "void tensorrt_llm::kernels::twoShotAllReduceKernel<half, 8>()",
+        "userbuffers_fp16_sum_inplace_gpu_rr_ag",
+        "mscclpp::ExecutionKernel::executionKernel",
+    ],
+)
+def test_kernels_that_communicate_without_nccl_are_told(name: str) -> None:
+    both = kernel(0, 5, name), kernel(5, 5, "index_gather"), kernel(10, 5, "gemm")
+    assert BY_GPU.format(2) in recorded(*both).left_out
+
+
+@pytest.mark.parametrize("name", ["rcclGenericKernel", "mscclKernel_Sum_half_LL", "ncclDevKernel"])
+def test_kernels_of_nccl_and_rccl_need_their_call(name: str) -> None:
+    with pytest.raises(Malformed, match="kernel of NCCL without 'Collective name'"):
+        recorded(kernel(0, 5, name))
 
 
 @pytest.mark.parametrize(
@@ -257,13 +281,14 @@ def test_messages_and_uneven_exchanges_go_to_ranks_of_their_group() -> None:
 
 
 def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
+    begun: Event = {"is_asynchronized_op": "True"}
     other = {"pg_name": "1", "ranks": [0, 1], "group_size": 2}
     trace = executed(
-        call("allreduce", 8, request=[1, False]),
+        call("allreduce", 8, request=[1, False], **begun),
         call("allreduce", 8, request=[2, False], pg_name="1"),
-        call("allreduce", 8, request=[3, False]),
+        call("allreduce", 8, request=[3, False], **begun),
         call("wait", 0, request=[2, False], pg_name="1"),
-        call("allreduce", 8, request=[4, False]),
+        call("allreduce", 8, request=[4, False], **begun),
         call("wait", 0, request=[99, False]),
         call("barrier", 0, request=[5, False], pg_name="1"),
         groups=[{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other],
@@ -292,9 +317,17 @@ def test_collectives_of_a_group_follow_each_other(first: str, second: str) -> No
 def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
     other = {"pg_name": "1", "ranks": [0, 1], "group_size": 2}
     both = [{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other]
-    for said, expected in (("true", 0), ("false", 1)):
-        first = call("allreduce", 8, is_asynchronized_op=said)
-        trace = executed(first, call("allreduce", 8, request=1, pg_name="1"), groups=both)
+    wait = call("wait", 0)
+    cases: list[tuple[Event, tuple[Any, ...], int]] = [
+        ({"is_asynchronized_op": "true"}, (), 0),
+        ({"is_asynchronized_op": "false"}, (wait,), 1),
+        # Without a word, a call is asynchronous if something waits for it.
+        ({}, (wait,), 0),
+        ({}, (), 1),
+    ]
+    for said, later, expected in cases:
+        first = call("allreduce", 8, **said)
+        trace = executed(first, call("allreduce", 8, request=1, pg_name="1"), *later, groups=both)
         second = np.flatnonzero(trace.kind == Action.COLLECTIVE)[1]
         assert len(trace.after_lists[second]) == expected
 
@@ -399,7 +432,8 @@ def test_a_wait_is_for_the_calls_of_its_group_with_its_request(
 ) -> None:
     """Two calls of group 6 share a request, which group 5 has, too; a second wait adds nothing."""
     groups = [{"pg_name": name, "ranks": [0, 1]} for name in "5678"]
-    begun = [call("allreduce", 8, pg_name=name, request=1) for name in "566"]
+    asynchronous: Event = {"request": 1, "is_asynchronized_op": "True"}
+    begun = [call("allreduce", 8, pg_name=name, **asynchronous) for name in "566"]
     waiting = [call("wait", 0, request=1, pg_name=name) for name in waits]
     last = call("barrier", 0, request=3, pg_name="8")
     trace = executed(*begun, *waiting, last, groups=groups)
@@ -445,6 +479,26 @@ def test_an_all_to_all_with_splits_is_uneven() -> None:
 
     assert len(of("[]", "[]").operations) == 1
     assert sent(of("[2, 6]", "[4, 4]")) == {(0, 1): 24, (1, 0): 16}
+
+
+def test_an_all_to_all_of_a_list_of_tensors_has_their_sizes() -> None:
+    """Execution traces and Kineto have them as shapes of the input, and no splits."""
+    shapes = [[[[2, 3], [1]], [], []], [[[1], [8]], [], []]]
+    operators_, kernels = list[bytes](), list[bytes]()
+    for rank, of_rank in enumerate(shapes):
+        elements = (7, 9)[rank]
+        file = json.loads(
+            operators(call("all_to_all", elements, out_split_size="[]", out_msg_nelems=8))
+        )
+        for node in file["nodes"]:
+            node["inputs"]["shapes"] = of_rank
+        operators_.append(json.dumps(file).encode())
+        on_gpu = communication(0, 9, "all_to_all", elements, **{"External id": 1})
+        on_cpu = {"cat": "cpu_op", "name": "record_param_comms"}
+        args = {"External id": 1, "Input Dims": of_rank}
+        kernels.append(kineto(rank, on_gpu, {**on_cpu, "args": args}))
+    for files in (operators_, kernels):
+        assert sent(trace_in(files)) == {(0, 1): 4, (1, 0): 4}
 
 
 def test_cut_off_splits_are_equal_ones_and_named() -> None:

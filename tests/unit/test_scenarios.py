@@ -245,6 +245,8 @@ NS3 = "5 1 4\n4\n0 4 400Gbps 0.0005ms 0\n1 4 400Gbps 0.0005ms 0\n"
 SIMAI = "5 1 1 1 4 H100\n4 5\n0 4 2880Gbps 0.000025ms 0\n"
 TRAIN = "is a training configuration", "give it to `./railbed train`"
 NAMED = "is a network", "name it in a scenario: `fabric: {topology: x.any}`"
+INSTEAD = "it cannot be replayed; give a workload the sizes in it, or record an execution trace"
+LOGGED = "is a log of NCCL's profiler", INSTEAD
 UNREAD = "Railbed does not read it; describe the network by the keys of a scenario's fabric"
 
 
@@ -262,10 +264,24 @@ UNREAD = "Railbed does not read it; describe the network by the keys of a scenar
         (SIMAI, *NAMED),
         ("# of htsim\nNodes 32\nTiers 2\nPodsize 32\n", "is a topology of htsim", UNREAD),
         ('{"logical-dims": ["8"]}', "is a logical topology of ASTRA-sim", UNREAD),
+        ('{"topologies-per-dim": ["Ring"]}', "is a network of ASTRA-sim 1.0", UNREAD),
+        ('<system version="1">\n  <cpu numaid="0"/>\n</system>\n', "is a topology of NCCL", UNREAD),
+        ('<graphs version="1">\n</graphs>\n', "is a topology of NCCL", UNREAD),
+        (
+            "#  size  count   type  redop\n   8  2  float  sum\n",
+            "is a result of nccl-tests",
+            INSTEAD,
+        ),
+        ('{"results": [], "average_bus_bandwidth": {}}', "is a result of nccl-tests", INSTEAD),
+        ('{"header": {}, "coll_perf": {"coll": "AllReduce"}}\n', *LOGGED),
+        ('{"header": {}, "coll_perf": {}}\n{"header": {}, "coll_perf": {}}\n', *LOGGED),
+        ('[{"name": "AllReduce", "cat": "COLL", "ph": "b"}]', *LOGGED),
+        ('[{"comms": "all_reduce", "in_msg_size": 8}]', "is a list of calls of PARAM", INSTEAD),
     ],
     ids=[
         *("hugging-face", "calculon", "several-models", "llm", "astra-sim", "own", "ns-3"),
-        *("ns-3 in bytes", "simai", "htsim", "logical"),
+        *("ns-3 in bytes", "simai", "htsim", "logical", "astra-sim 1.0", "nccl", "nccl graphs"),
+        *("nccl-tests", "nccl-tests in json", "inspector", "lines", "profiler", "param"),
     ],
 )
 def test_a_file_of_another_kind_is_told_by_every_command(
@@ -283,6 +299,13 @@ def test_a_file_of_another_kind_is_told_by_every_command(
             if command == "predict" and name == "x.any":
                 wanted += " or a trace"
             assert str(error.value) == f"{file}: {what}, must be a {wanted} ({hint_here})"
+    (scenario := tmp_path / "scenario.yaml").write_text(
+        "fabric: {domains: 2, domain_size: 2, hb_rate: 18 Mbit/s, nic_rate: 9 Mbit/s}\n"
+        "workloads:\n  - {trace: x.any}\n"
+    )
+    with pytest.raises(InputError) as error:
+        load(scenario)
+    assert f"{tmp_path / 'x.any'}: {what}, must be a trace ({hint})" in str(error.value)
 
 
 def test_a_file_of_empty_lines_is_refused_at_once(write: Path) -> None:

@@ -178,6 +178,11 @@ def test_dependencies_of_an_htsim_barrier_are_counted_before_they_are_made() -> 
     )
 
 
+def test_the_trigger_0_of_htsim_is_none() -> None:
+    text = "Nodes 2\nConnections 1\n0->1 id 1 start 0 size 9 send_done_trigger 0"
+    assert len(trace_in([f"{text} recv_done_trigger 0\n".encode()])) == 2
+
+
 def test_a_word_that_htsim_makes_nothing_of() -> None:
     marked = CONNECTIONS.replace("prio 2", "addon prio 2 addon")
     assert same(trace_in([marked.encode()]), trace_in([CONNECTIONS.encode()]))
@@ -204,6 +209,7 @@ def test_a_word_that_htsim_makes_nothing_of() -> None:
         (CONNECTIONS.replace("Connections 3", "Connections 4"), ":3", "must have 4 Connections"),
         ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),
         ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
+        ("\r\n \nMICRO\n1\nx\n", ":1", "unknown strategy ''"),
         ("comm_type,comm_group,msg_size,stage\nCommType.broadcast,,1,\n", ":1", "lists calls for"),
         ("[rank0 ~ rank7]\r\ncomm_type,comm_group,msg_size\r\n", ":1", "lists calls for"),
         ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),

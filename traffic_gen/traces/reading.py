@@ -60,6 +60,8 @@ CONTAINERS = {
     (0, b"7z\xbc\xaf\x27\x1c"): ("a 7z archive", "unpack it"),
     (0, b"\x80\x02}"): ("a pickle, as PyTorch's flight recorder writes it", PROFILED),
     (0, b"\x80\x04\x95"): ("a pickle", PROFILED),
+    (0, b"\x93NUMPY"): ("an array of NumPy", "save it as text, by `numpy.savetxt`"),
+    (0, b"SQLite format 3\0"): ("a database of SQLite, as of Nsight Systems", PROFILED),
     (0, BOM_UTF16_LE): ("UTF-16 text", "save it as UTF-8"),
     (0, BOM_UTF16_BE): ("UTF-16 text", "save it as UTF-8"),
     # The end of the first header.
@@ -217,9 +219,7 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
         with of_file(file):
             try:
                 plain.append(_decompressed(content, left) if content.startswith(GZIP) else content)
-            except EOFError:
-                raise Malformed(": byte 0", "compressed data ends early") from None
-            except (gzip.BadGzipFile, zlib.error) as error:
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
             left -= len(plain[-1])
             if not plain[-1]:

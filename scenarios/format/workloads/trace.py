@@ -11,6 +11,7 @@ from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
+from scenarios.format.document import telling_other_kinds
 from scenarios.format.files import File
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import Size, Whole, size_in_bytes
@@ -96,7 +97,8 @@ class TraceWork(Work):
         versions = tuple(map(_version, self.files(path)))
         # A trace knows domains of one size alone.
         domain_size = 0 if grid.missing else grid.size
-        return _read(path, versions, Defaults(grid.gpus, size_bytes, domain_size))
+        with telling_other_kinds(path, "trace"):
+            return _read(path, versions, Defaults(grid.gpus, size_bytes, domain_size))
 
 
 class TraceWorkload(BySize, TraceWork):

@@ -49,7 +49,7 @@ def is_aicb(text: str) -> bool:
 
     A list of calls is AICB's, too.
     """
-    first, _, rest = text[:65536].partition("\n")
+    first, _, rest = text[:65536].lstrip("\r\n\t ").partition("\n")
     name, *words = first.split(maxsplit=2) or [""]
     has_keys = bool(words) and words[0].endswith(":")
     is_workload = STRATEGY.fullmatch(name) and (has_keys or rest.lstrip()[:1].isdigit())
@@ -81,7 +81,7 @@ def read_aicb(text: str, defaults: Defaults) -> Trace:
 
 def _header(written: str) -> tuple[str, dict[str, list[float]]]:
     """Return the name of the strategy, and the numbers behind each key."""
-    name, *words = written.replace(":", " ").split()
+    name, *words = written.replace(":", " ").split() or [""]
     if name not in (MICRO, ITERATION):
         raise Malformed(1, f"unknown strategy {name[:60]!r}", f"known: {MICRO}, {ITERATION}")
     given, key = dict[str, list[float]](), ""

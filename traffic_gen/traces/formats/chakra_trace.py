@@ -12,13 +12,7 @@ from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import ALL_FILES, MISSING, NodeColumns, Source
 from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
-from traffic_gen.traces.formats.nodes import (
-    GIVE_SIZE,
-    MOST_BYTES,
-    MOST_SECONDS,
-    Defaults,
-    fitted,
-)
+from traffic_gen.traces.formats.nodes import GIVE_SIZE, MOST_BYTES, MOST_SECONDS, Defaults, fitted
 
 FORMAT = "Chakra"
 # What ASTRA-sim's converter of MSCCL writes: sends of chunks, without bytes.

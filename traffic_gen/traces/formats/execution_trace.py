@@ -2,12 +2,13 @@
 
 A file has the operators of a rank in the order of their ids; `record_param_comms` are its
 communications, which PARAM replays. There are no times. Collectives of a process group follow each
-other; all that comes after a `wait` waits for the call with its request, or else for all calls.
+other; all that comes after a `wait` waits for the call with its request, or else for all calls. As
+in PARAM, a collective without a flag or a `wait` holds up all after it: PyTorch 2.7 waits for none.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import chain
 
 from traffic_gen.traces.formats.chakra_nodes import GROUPS
@@ -32,7 +33,7 @@ def read_rank(whole: Item, rank: int, ranks: int) -> RankNodes:
         hint = "record with PyTorch 2.4 or later, which writes schema 1.1.0 or later"
         whole.refuse(f"schema {schema[:40]!r} has no sizes of communications", hint)
     nodes = RankNodes(rank, ranks)
-    order, operators = _Order(nodes), 0
+    calls, operators = list[Item](), 0
     listed = whole.each("nodes")
     for node in sorted(listed, key=lambda node: node.number("id", 0, 2**63)):
         name, at = node.value.get("name"), Item(node.value, f"node {node.value['id']}")
@@ -40,11 +41,14 @@ def read_rank(whole: Item, rank: int, ranks: int) -> RankNodes:
             for groups in at.of("inputs").each("values"):
                 nodes.define(decoded(groups.value))
         elif name == COMMUNICATION:
-            order.add(_call(at))
+            calls.append(_call(at))
         else:
             operators += 1
         nodes.left_out[LINKED] |= "dur" in node.value
     nodes.left_out[COMPUTE] += operators
+    order = _Order(nodes, {call.value["request"] for call in calls if called(call) == "wait"})
+    for call in calls:
+        order.add(call)
     return nodes
 
 
@@ -53,6 +57,7 @@ def _call(node: Item) -> Item:
     call = {str(one.of("name").value): one.of("value").value for one in node.each("attrs")}
     inputs = [one.value for one in node.of("inputs").each("values")]
     begin = called(Item(call, node.place)) not in WITHOUT_TENSORS
+    call["input_dims"] = [one.value for one in node.of("inputs").each("shapes")]
     call["request"] = str(inputs[begin : begin + 2])
     if len(inputs) > begin + 2:
         call["rank"] = inputs[begin + 2]
@@ -63,11 +68,11 @@ class _Order:
     """The order of a rank's calls: `after` is what all later ones wait for.
 
     `last` has the last collective of each group, `begun` the calls that nobody waited for, by their
-    request, which calls of one batch share.
+    request, which calls of one batch share. `awaited` has the requests of all waits.
     """
 
-    def __init__(self, nodes: RankNodes) -> None:
-        self.nodes, self.after = nodes, list[int]()
+    def __init__(self, nodes: RankNodes, awaited: Container[str]) -> None:
+        self.nodes, self.awaited, self.after = nodes, awaited, list[int]()
         self.last: dict[str, int] = {}
         self.begun: dict[str, list[int]] = defaultdict(list)
         self.requests = set[str]()
@@ -87,7 +92,8 @@ class _Order:
             self.requests.add(request)
             if group:
                 self.last[group] = end
-            if str(call.value.get("is_asynchronized_op")).lower() == "false":
+            is_awaited = not group or request in self.awaited
+            if str(call.value.get("is_asynchronized_op", is_awaited)).lower() == "false":
                 self._wait(call, [end])
             else:
                 self.begun[request].append(end)

@@ -126,7 +126,7 @@ class _Reader:
             self.nodes.wait(send, delay)
         if "trigger" in given:
             self.triggers[int(float(given["trigger"]))].begins.append(send)
-        for number in {int(float(given[key])) for key in DONE if key in given}:
+        for number in {int(float(given.get(key, "0"))) for key in DONE} - {0}:  # 0 is none
             self.triggers[number].ends.append(send)
         self.counts["prio"] += "prio" in given
 

@@ -19,21 +19,23 @@ from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes
 
 FORMAT, KEYS = "Kineto", (b"schemaVersion|traceEvents",)
 # Attributes that have other words in execution traces; `In msg nelems` is `in_msg_nelems`.
-NAMES = {
-    "process_group_name": "pg_name",
-    "group_size": "pg_size",
-    "process_group_ranks": "ranks",
-}
+NAMES = {"process_group_name": "pg_name", "group_size": "pg_size", "process_group_ranks": "ranks"}
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "external_id"
+CALL, LINK = "record_param_comms", "external_id"
+# Kernels of NCCL and of RCCL, which executes algorithms of MSCCL, too.
+OF_NCCL = re.compile("[nr]ccl|msccl(?!pp)", re.IGNORECASE)
 MOST_MICROS = 2**52
 ORDER = "dependencies of kernels, which Kineto lacks: each waits for what ended before it began"
 # Processors communicate in groups of these, which name what they do in ranges of a program.
 ON_CPU = re.compile(r"(gloo|mpi|ucc):")
 BY_CPU = "{{}} communications of {}, of which Kineto has no size"
-# What moves data between GPUs without a call of a process group.
-BESIDE_NCCL = re.compile("Memcpy PtoP|nvshmem", re.IGNORECASE)
-BY_GPU = "bytes of {} copies between GPUs without NCCL, which compute"
+# What moves data between GPUs without a call of a process group: copies, and kernels of PyTorch's
+# symmetric memory, vLLM, TensorRT-LLM, DeepEP, Transformer Engine and MSCCL++.
+BESIDE_NCCL = re.compile(
+    r"(?i)Memcpy PtoP|nvshmem|multimem|cross_device_reduce|deep_ep\b|userbuffers|mscclpp"
+    r"|all_?(?:reduce|gather|to_?all)|reduce_?scatter"
+)
+BY_GPU = "bytes of {} kernels and copies between GPUs without NCCL, which compute"
 WITHOUT_KERNEL = "{} communications on the CPU that no kernel of their file executes"
 
 
@@ -59,7 +61,7 @@ def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
     for event in (event for event in events if event.value.get("cat") in ON_GPU):
         begin, end = _span(event)
         call = _attributes(event)
-        if call.has("collective_name") or OF_NCCL in str(event.value.get("name")).lower():
+        if call.has("collective_name") or OF_NCCL.search(str(event.value.get("name"))):
             link = str(call.value.get(LINK))
             executed.add(link)
             call = Item({**on_cpu.get(link, call).value, **call.value}, event.place)

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,9 @@ class RankNodes:
         elements = item.number("in_msg_nelems", 0, MOST_BYTES)
         splits = [item.value.get(f"{end}_split_size") for end in ("in", "out")]
         has_splits = any(one not in (None, "", "[]", []) for one in splits)
+        if name == ALL_TO_ALL and not has_splits and (sizes := _by_tensor(item, len(ranks))):
+            by_tensor = {"in_split_size": sizes, "out_split_size": None}
+            item, has_splits = Item({**item.value, **by_tensor}, item.place), True
         if name == ALL_TO_ALL_V or (name == ALL_TO_ALL and has_splits):
             return self._all_to_all_v(item, after, ranks, BYTES_OF[dtype])
         size = {"commsize": elements * BYTES_OF[dtype]}
@@ -174,6 +178,14 @@ def _peer(item: Item, key: str, ranks: Sequence[int]) -> int:
     if peer not in ranks:
         item.of(key).refuse(f"must be in the process group, {str(ranks)[:40]}, got {peer}")
     return peer
+
+
+def _by_tensor(item: Item, count: int) -> list[int]:
+    """Return the elements of each tensor of a call's input, if it has one for each rank."""
+    dims = item.value.get("input_dims")
+    shapes = dims[0] if isinstance(dims, list) and dims and isinstance(dims[0], list) else []
+    known = [shape for shape in map(_integers, shapes) if shape is not None]
+    return [prod(shape) for shape in known] if len(known) == count else []
 
 
 def _shares(item: Item, end: str, count: int) -> list[int] | None:
