@@ -657,7 +657,7 @@ models: [{configuration: moe-1.3b, batch: 64}]
     assert more["usd"] - first["usd"] == pytest.approx(112 * 199)
     assert (
         ": it costs 0.0223 more than the 0.092 million USD of rail-optimized, K = 8, "
-        "8 GPUs a NIC, and is 33.0% faster."
+        "8 GPUs a NIC, and is 33.1% faster."
     ) in found["sentence"]
 
 
