@@ -177,6 +177,8 @@ class Evaluation:
     strategy: Strategy
     terms: Terms
     memory_bytes: float
+    host_memory_bytes: float
+    fits: bool
     mfu: float
     hfu: float
 
@@ -195,6 +197,8 @@ def evaluate(job: Job, strategy: Strategy) -> Evaluation:
         strategy,
         terms,
         float(layer.memory_bytes(job, strategy)),
+        float(layer.host_memory_bytes(job, strategy)),
+        bool(layer.fits(job, strategy)),
         job.transformer.model_flops(job.batch) / peak,
         job.transformer.hardware_flops(job.batch, job.recomputation) / peak,
     )

@@ -423,7 +423,7 @@ models: [{configuration: large.yaml, batch: 64, search: false}]
 """
     (tmp_path / "large.yaml").write_text(LARGE)
     (model, *_) = cluster_of(tmp_path, text)["designs"][0]["models"]
-    assert model["left_out"] == ["memory 222.7 GB a GPU: more than the 80 GB that it has"]
+    assert model["left_out"] == ["memory 222.7 GB a GPU: more than 80 GB a GPU"]
 
 
 def test_rails_are_as_long_as_the_domains_in_use(tmp_path: Path) -> None:

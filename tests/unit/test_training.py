@@ -573,6 +573,23 @@ def test_the_search_finds_the_fastest_of_all(
     assert (inf if found is None else found.iteration_s) == pytest.approx(fastest, rel=1e-6)
 
 
+def test_a_host_keeps_no_more_than_its_memory() -> None:
+    """14 bytes a parameter (ZeRO-Offload): 405.9 billion on 16 MI300X need 355 GB, of 24, 237."""
+    asked = [Freedom.OFFLOAD, Freedom.SHARDING, Freedom.RECOMPUTATION]
+    job = load_configuration(Path("llama-3-405b"), {"platform": "mi300x", "batch": 48}).job
+    few, many = (
+        best(replace(job, cluster=cluster_of("mi300x", gpus)), freedoms=asked) for gpus in (16, 24)
+    )
+    assert few is None
+    assert many is not None
+    assert many.host_memory_bytes == pytest.approx(14 * 405.9e9 / 24, rel=0.05)
+    assert many.job.offload
+    assert many.fits
+    small = replace(many.job.cluster.accelerator, host_memory_bytes=1e9)
+    away = replace(many.job, cluster=replace(many.job.cluster, accelerator=small))
+    assert not evaluate(away, many.strategy).fits
+
+
 def test_a_host_steps_more_slowly_than_its_gpu() -> None:
     """So that the search offloads only what does not fit."""
     for gpu in ACCELERATORS.values():
