@@ -142,7 +142,7 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     if job.overlap:
         model, layers = job.transformer, stage_layers(job.transformer.layers, strategy.pipeline)
         taken = _hidden_s(job, strategy, microbatches) / layer.layer_s(job, strategy)
-        free = layers * (1 - model.expert_layers / model.layers * taken)
+        free = layers - stage_layers(model.expert_layers, strategy.pipeline) * taken
         pass_s = free * layer.forward_s(job, strategy)
         again_s = free * layer.again_s(job, strategy)
         forward = np.maximum(forward - pass_s, forward / layers)

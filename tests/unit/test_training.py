@@ -298,6 +298,20 @@ def test_faster_products_are_never_slower(job: Job, stage: int) -> None:
     assert (after <= before * (1 + 1e-9)).all()
 
 
+def test_faster_products_are_never_slower_where_stages_have_unequal_experts() -> None:
+    """What hides all-to-alls hides no weights, in the stage with the most layers of experts."""
+    experts = Experts(every=2, count=16, top_k=2, dense_layers=3)
+    model = Transformer(11, 1024, 4, 4096, 1000, experts, gated=True, tied=False)
+    job = Job(model, 48, Recomputation.NONE, cluster_of("gb200-nvl72", 64, 4), fused_attention=True)
+    job = replace(job, sharding=3, overlap=True, overlap_experts=True)
+    gpu = job.cluster.accelerator
+    faster = replace(gpu, fastest_flops=1.7 * gpu.fastest_flops)
+    other = replace(job, cluster=replace(job.cluster, accelerator=faster))
+    every = strategies(job, replace(ANY, context=None))
+    before, after = (iteration(one, every).total for one in (job, other))
+    assert (after <= before * (1 + 1e-9)).all()
+
+
 @pytest.mark.parametrize(("stage", "more"), [(1, 3 / 2), (2, 3 / 2), (3, 4 / 3)])
 def test_wide_gradients_are_reduced_by_twice_the_bytes(stage: int, more: float) -> None:
     """Weights are gathered as before: once, or with stage 3 twice for each microbatch."""
