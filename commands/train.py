@@ -64,7 +64,7 @@ def train(
 
 def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
     """Time, utilization in percent, strategy and terms of an iteration."""
-    job, memory = best.job, best.memory_bytes
+    job = best.job
     return {
         "schema": "railbed.train/1",
         "configuration": name,
@@ -80,8 +80,9 @@ def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
         "hfu": 100 * best.hfu,
         **training.chosen_object(best),
         "terms_s": {key.name: float(getattr(best.terms, key.name)) for key in fields(best.terms)},
-        "memory_bytes": memory,
-        "fits": memory <= job.cluster.accelerator.memory_bytes,
+        "memory_bytes": best.memory_bytes,
+        "host_memory_bytes": best.host_memory_bytes,
+        "fits": best.fits,
     }
 
 

@@ -20,7 +20,7 @@ from model.sentences import counted
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.strategy import used_of_domain
-from results.sections.modeled import three_digits
+from results.sections.modeled import memory_in_words, three_digits
 from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, read
@@ -270,10 +270,11 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     evaluation = evaluated(model.configuration, configuration, search=model.search, job=job)
     idle = faster_with_idle(configuration, evaluation, search=model.search)
     left_out = [*(f"{design.name}: {what}" for what in idle), *model_remarks(path)]
-    limit = cluster.accelerator.memory_bytes
-    if evaluation.memory_bytes > limit:
-        needs = f"{three_digits(evaluation.memory_bytes / 1e9)} GB a GPU"
-        left_out = [*left_out, f"memory {needs}: more than the {limit / 1e9:g} GB that it has"]
+    if not evaluation.fits:
+        gpu = cluster.accelerator
+        needs = memory_in_words(evaluation.memory_bytes, evaluation.host_memory_bytes)
+        has = memory_in_words(gpu.memory_bytes, job.offload * gpu.host_memory_bytes)
+        left_out = [*left_out, f"memory {needs}: more than {has}"]
     nics = replace(network.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)
     return Training(_name(file, model, job), evaluation, lost, left_out)

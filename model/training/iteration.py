@@ -39,27 +39,27 @@ class Terms:
 def iteration(job: Job, strategy: Strategy) -> Terms:
     """All terms of an iteration.
 
-    Every microbatch waits for the largest stage, or the last one, which also computes the logits.
-    The pipeline is empty for p-1 stages' time, 1/v of it if interleaved. Transfers between stages
-    are not hidden behind compute.
+    Every microbatch waits for the slowest stage: the largest one, with the most layers of experts,
+    or the last one, which also computes the logits. The bubble is a microbatch's time in all other
+    stages, 1/v of it if interleaved, at most; no other microbatch hides its all-to-alls there
+    (DeepSeek-V3, arXiv 2412.19437, table 2: 1F1B). Transfers between stages are not hidden.
     """
     cluster, model = job.cluster, job.transformer
     microbatches = job.batch / (strategy.replicas * strategy.microbatch)
     layers = stage_layers(model.layers, strategy.pipeline)
-    experts = model.expert_layers / model.layers
-    parts = (
-        layers * layer.layer_s(job, strategy),
-        layers * _tensor_s(job, strategy),
-        layers * _context_s(job, strategy),
-        layers * experts * (_all_to_all_s(job, strategy) - _hidden_s(job, strategy, microbatches)),
-    )
-    stage_s = sum(parts)
+    with_experts = stage_layers(model.expert_layers, strategy.pipeline)
+    parts = layer.layer_s(job, strategy), _tensor_s(job, strategy), _context_s(job, strategy)
+    sent_s, each_s = _all_to_all_s(job, strategy), sum(parts)
+    exposed_s = sent_s - _hidden_s(job, strategy, microbatches)
+    mean_s = each_s + with_experts / layers * exposed_s
+    logits_s, behind_s = layer.logits_s(job, strategy), layer.behind_s(job, strategy, mean_s)
+    others_s = (model.layers - layers) * each_s + (model.expert_layers - with_experts) * sent_s
     return Terms(
-        compute=microbatches * (parts[0] + layer.behind_s(job, strategy, stage_s / layers)),
-        tensor=microbatches * parts[1],
-        context=microbatches * parts[2],
-        expert=microbatches * parts[3],
-        bubble=(strategy.pipeline - 1) / strategy.interleave * stage_s,
+        compute=microbatches * (layers * parts[0] + behind_s),
+        tensor=microbatches * layers * parts[1],
+        context=microbatches * layers * parts[2],
+        expert=microbatches * with_experts * exposed_s,
+        bubble=(others_s + logits_s - behind_s) / strategy.interleave,
         pipeline=2 * strategy.interleave * microbatches * _hop_s(cluster, model, strategy),
         data=_data_s(job, strategy, microbatches),
         optimizer=optimizer_s(job, strategy),
@@ -142,7 +142,7 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     if job.overlap:
         model, layers = job.transformer, stage_layers(job.transformer.layers, strategy.pipeline)
         taken = _hidden_s(job, strategy, microbatches) / layer.layer_s(job, strategy)
-        free = layers * (1 - model.expert_layers / model.layers * taken)
+        free = layers - stage_layers(model.expert_layers, strategy.pipeline) * taken
         pass_s = free * layer.forward_s(job, strategy)
         again_s = free * layer.again_s(job, strategy)
         forward = np.maximum(forward - pass_s, forward / layers)
@@ -177,6 +177,8 @@ class Evaluation:
     strategy: Strategy
     terms: Terms
     memory_bytes: float
+    host_memory_bytes: float
+    fits: bool
     mfu: float
     hfu: float
 
@@ -195,6 +197,8 @@ def evaluate(job: Job, strategy: Strategy) -> Evaluation:
         strategy,
         terms,
         float(layer.memory_bytes(job, strategy)),
+        float(layer.host_memory_bytes(job, strategy)),
+        bool(layer.fits(job, strategy)),
         job.transformer.model_flops(job.batch) / peak,
         job.transformer.hardware_flops(job.batch, job.recomputation) / peak,
     )

@@ -23,7 +23,7 @@ class Accelerator:
 
     The peak, and of the fastest product that was measured; `fastest_fp8` in FP8, `None` without.
     Bandwidths of its memory, of its link to the host in each direction, and its part of the memory
-    of the host.
+    of the host, in bandwidth and in bytes.
     """
 
     peak_flops: float
@@ -32,6 +32,7 @@ class Accelerator:
     memory_bandwidth: float
     host_link: float
     host_memory_bandwidth: float
+    host_memory_bytes: float
     fastest_fp8: float | None = None
 
     @property
@@ -52,18 +53,19 @@ class Accelerator:
 # are, the same share of the peak as in 16 bits. Host: PCIe 4 or 5 x16, or NVLink-C2C, and the
 # memory's channels over the host's GPUs: two EPYC 7742 (DGX A100), two Xeon 8480C (DGX H100, H200,
 # H800 and MI300X servers) or 8570 (DGX B200), two EPYC 9575F (MI355X servers), a Grace for one GPU
-# (GH200) or for two (GB200, GB300).
+# (GH200) or for two (GB200, GB300), each with 480 GB; a DGX has 2 TB, which servers of the H800,
+# MI300X and MI355X, sold with any, are taken to have.
 ACCELERATORS = {
-    "dgx-a100": Accelerator(312e12, 271.2e12, 80e9, 2.039e12, 32e9, 51e9),
-    "dgx-h100": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 1402.6e12),
-    "dgx-h200": Accelerator(989e12, 794.5e12, 141e9, 4.8e12, 64e9, 77e9, 1453.4e12),
-    "h800": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 1402.6e12),
-    "mi300x": Accelerator(1307e12, 668.4e12, 192e9, 5.3e12, 64e9, 77e9, 1337e12),
-    "gh200": Accelerator(989e12, 828.6e12, 96e9, 4.0e12, 450e9, 500e9, 1535e12),
-    "gb200-nvl72": Accelerator(2500e12, 1822e12, 186e9, 8.0e12, 225e9, 256e9, 3615.6e12),
-    "dgx-b200": Accelerator(2250e12, 1745e12, 180e9, 8.0e12, 64e9, 90e9, 3432.5e12),
-    "gb300-nvl72": Accelerator(2500e12, 1769e12, 279e9, 8.0e12, 225e9, 256e9, 3353.3e12),
-    "mi355x": Accelerator(2517e12, 1565e12, 288e9, 8.0e12, 64e9, 144e9, 3129e12),
+    "dgx-a100": Accelerator(312e12, 271.2e12, 80e9, 2.039e12, 32e9, 51e9, 250e9),
+    "dgx-h100": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 250e9, 1402.6e12),
+    "dgx-h200": Accelerator(989e12, 794.5e12, 141e9, 4.8e12, 64e9, 77e9, 250e9, 1453.4e12),
+    "h800": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 250e9, 1402.6e12),
+    "mi300x": Accelerator(1307e12, 668.4e12, 192e9, 5.3e12, 64e9, 77e9, 250e9, 1337e12),
+    "gh200": Accelerator(989e12, 828.6e12, 96e9, 4.0e12, 450e9, 500e9, 480e9, 1535e12),
+    "gb200-nvl72": Accelerator(2500e12, 1822e12, 186e9, 8.0e12, 225e9, 256e9, 240e9, 3615.6e12),
+    "dgx-b200": Accelerator(2250e12, 1745e12, 180e9, 8.0e12, 64e9, 90e9, 250e9, 3432.5e12),
+    "gb300-nvl72": Accelerator(2500e12, 1769e12, 279e9, 8.0e12, 225e9, 256e9, 240e9, 3353.3e12),
+    "mi355x": Accelerator(2517e12, 1565e12, 288e9, 8.0e12, 64e9, 144e9, 250e9, 3129e12),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from model.arrays import Bools
 from model.training.job import Job, Numbers
 from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Recomputation, Transformer
@@ -212,6 +213,23 @@ def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
         + (0.0 if job.offload else part * OPTIMIZER_BYTES)
     )
     return states + _activations(job, strategy)
+
+
+def host_memory_bytes(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes of the host that a GPU needs for offload: 16-bit gradients, and the optimizer's states.
+
+    ZeRO-Offload, arXiv 2101.06840, section 3.
+    """
+    shared, held = held_parameters(job.transformer, strategy)
+    part = shared / strategy.data + held / strategy.copies
+    return job.offload * (WEIGHT_BYTES + OPTIMIZER_BYTES) * part
+
+
+def fits(job: Job, strategy: Strategy) -> Bools:
+    """Whether a GPU's memory, and its part of the host's, are large enough."""
+    gpu = job.cluster.accelerator
+    on_host = host_memory_bytes(job, strategy) <= gpu.host_memory_bytes
+    return np.asarray((memory_bytes(job, strategy) <= gpu.memory_bytes) & on_host)
 
 
 def held_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:

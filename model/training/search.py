@@ -13,7 +13,7 @@ from model.arrays import Bools
 from model.fabric.spec import FabricKind
 from model.training.iteration import Evaluation, evaluate, iteration
 from model.training.job import Job
-from model.training.layer import memory_bytes
+from model.training.layer import fits
 from model.training.strategy import ANY, Strategy, Wish, placed, within_one_domain
 from model.training.transformer import Recomputation
 
@@ -76,11 +76,10 @@ def best(
     freedoms = tuple(freedoms)
     if Freedom.CONTEXT in freedoms:
         wish = replace(wish, context=None)
-    limit = job.cluster.accelerator.memory_bytes if must_fit else inf
     fastest_s, found = inf, None
     for way in ways(job, freedoms):
         degrees = _degrees(way, wish)
-        degrees = degrees.take(_least_that_fits(way, degrees, freedoms, limit))
+        degrees = degrees.take(_least_that_fits(way, degrees, freedoms, must_fit))
         bound_s = (1 - ROUNDING) * iteration(_in_one_domain(way), degrees).total
         order = np.argsort(bound_s, kind="stable")
         for part in np.split(order, range(AT_ONCE, len(order), AT_ONCE)):
@@ -111,15 +110,16 @@ def _in_one_domain(job: Job) -> Job:
     return replace(job, cluster=cluster)
 
 
-def _least_that_fits(job: Job, degrees: Strategy, free: Sequence[Freedom], limit: float) -> Bools:
+def _least_that_fits(job: Job, degrees: Strategy, free: Sequence[Freedom], must_fit: bool) -> Bools:
     """Whether degrees fit, but not with less sharding, or none of the offload, which are faster."""
 
-    def fits(**changes: Any) -> Bools:
-        return np.asarray(memory_bytes(replace(job, **changes), degrees) <= limit)
+    def fit(**changes: Any) -> Bools:
+        every = fits(replace(job, **changes), degrees)
+        return every if must_fit else np.ones_like(every)
 
-    least = fits()
+    least = fit()
     if job.sharding > 1 and Freedom.SHARDING in free:
-        least &= ~fits(sharding=job.sharding - 1)
+        least &= ~fit(sharding=job.sharding - 1)
     if job.offload and Freedom.OFFLOAD in free:
-        least &= ~fits(offload=False)
+        least &= ~fit(offload=False)
     return least

@@ -35,11 +35,17 @@ def train_sections(result: Result) -> list[Section]:
         *((term, f"{s:.4f}", f"{100 * s / seconds_s:.1f}%") for term, s in terms.items()),
         ("iteration", f"{seconds_s:.4f}", ""),
     ]
-    fits = "" if result["fits"] else ": too much"
-    memory = f"{three_digits(result['memory_bytes'] / GIGA)} GB a GPU{fits}"
+    memory = memory_in_words(result["memory_bytes"], result["host_memory_bytes"])
+    memory += "" if result["fits"] else ": too much"
     utilization = f"MFU {result['mfu']:.1f}%, HFU {result['hfu']:.1f}%, memory {memory}"
     remarks = [_configuration(result), _strategy(result), utilization, *result["left_out"]]
     return [Section("Time of an iteration", ("term", "seconds", "share"), rows, remarks=remarks)]
+
+
+def memory_in_words(memory_bytes: float, host_bytes: float) -> str:
+    """The memory of a GPU, and of the host where it has a part in it."""
+    host = f" and {three_digits(host_bytes / GIGA)} GB of its host" if host_bytes else ""
+    return f"{three_digits(memory_bytes / GIGA)} GB a GPU{host}"
 
 
 def prediction_sections(result: Result) -> list[Section]:

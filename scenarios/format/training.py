@@ -289,8 +289,11 @@ def chosen_object(evaluation: Evaluation) -> dict[str, Any]:
 def _reason(configuration: Configuration, job: Job, wish: Wish) -> str:
     """Say why there is no strategy."""
     if best(job, wish, must_fit=False, freedoms=configuration.freedoms) is not None:
-        size = job.cluster.accelerator.memory_bytes / 1e9
-        return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
+        gpu = job.cluster.accelerator
+        offload = job.offload or Freedom.OFFLOAD in configuration.freedoms
+        host = f" and {gpu.host_memory_bytes / 1e9:g} GB of its host" if offload else ""
+        of_gpu = f"{gpu.memory_bytes / 1e9:g} GB of a GPU of {configuration.platform}"
+        return f"no strategy fits the {of_gpu}{host}"
     layers = counted(job.transformer.layers, "layer")
     if (stages := wish.pipeline or 1) > job.transformer.layers:
         return f"pipeline must be at most the {layers}, got {stages}"

@@ -423,7 +423,7 @@ models: [{configuration: large.yaml, batch: 64, search: false}]
 """
     (tmp_path / "large.yaml").write_text(LARGE)
     (model, *_) = cluster_of(tmp_path, text)["designs"][0]["models"]
-    assert model["left_out"] == ["memory 222.7 GB a GPU: more than the 80 GB that it has"]
+    assert model["left_out"] == ["memory 222.7 GB a GPU: more than 80 GB a GPU"]
 
 
 def test_rails_are_as_long_as_the_domains_in_use(tmp_path: Path) -> None:
@@ -657,7 +657,7 @@ models: [{configuration: moe-1.3b, batch: 64}]
     assert more["usd"] - first["usd"] == pytest.approx(112 * 199)
     assert (
         ": it costs 0.0223 more than the 0.092 million USD of rail-optimized, K = 8, "
-        "8 GPUs a NIC, and is 33.0% faster."
+        "8 GPUs a NIC, and is 33.1% faster."
     ) in found["sentence"]
 
 

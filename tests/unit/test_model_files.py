@@ -515,6 +515,24 @@ def test_sizes_that_families_say_by_keys_of_their_own(
     assert found == pytest.approx(billions, rel=0.01)
 
 
+# Models of 2025 and 2026: what their files say of sizes, and the parameters that their cards give;
+# none where a part is not modeled.
+PUBLISHED = json.loads(Path(__file__).with_name("published_models.json").read_text())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_models_of_today_have_their_published_parameters_or_are_refused(
+    tmp_path: Path, name: str
+) -> None:
+    billions, path = PUBLISHED[name]["billions"], file_of(tmp_path, PUBLISHED[name]["config"])
+    if billions is not None:
+        model = load_configuration(path, {**GIVEN, "sequence": 8192}).transformer
+        assert model.parameters == pytest.approx(1e9 * billions, rel=0.011)
+        return
+    with pytest.raises(InputError, match="not modeled"):
+        load_configuration(path, GIVEN)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

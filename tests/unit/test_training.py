@@ -298,6 +298,20 @@ def test_faster_products_are_never_slower(job: Job, stage: int) -> None:
     assert (after <= before * (1 + 1e-9)).all()
 
 
+def test_faster_products_are_never_slower_where_stages_have_unequal_experts() -> None:
+    """What hides all-to-alls hides no weights, in the stage with the most layers of experts."""
+    experts = Experts(every=2, count=16, top_k=2, dense_layers=3)
+    model = Transformer(11, 1024, 4, 4096, 1000, experts, gated=True, tied=False)
+    job = Job(model, 48, Recomputation.NONE, cluster_of("gb200-nvl72", 64, 4), fused_attention=True)
+    job = replace(job, sharding=3, overlap=True, overlap_experts=True)
+    gpu = job.cluster.accelerator
+    faster = replace(gpu, fastest_flops=1.7 * gpu.fastest_flops)
+    other = replace(job, cluster=replace(job.cluster, accelerator=faster))
+    every = strategies(job, replace(ANY, context=None))
+    before, after = (iteration(one, every).total for one in (job, other))
+    assert (after <= before * (1 + 1e-9)).all()
+
+
 @pytest.mark.parametrize(("stage", "more"), [(1, 3 / 2), (2, 3 / 2), (3, 4 / 3)])
 def test_wide_gradients_are_reduced_by_twice_the_bytes(stage: int, more: float) -> None:
     """Weights are gathered as before: once, or with stage 3 twice for each microbatch."""
@@ -342,6 +356,65 @@ def test_all_to_alls_hide_behind_another_microbatch() -> None:
     assert product_flops(hidden, strategy) == pytest.approx(
         product_flops(job, strategy) * 112 / 132
     )
+
+
+def pipeline_s(stages_s: list[tuple[float, float]], microbatches: int) -> float:
+    """When a pipeline ends whose stages take so long for a forward and for a backward pass."""
+    orders = [stage_order(stage, len(stages_s), microbatches) for stage in range(len(stages_s))]
+    ends_s: dict[tuple[int, Any], float] = {}
+    while any(orders):
+        for stage, order in enumerate(orders):
+            before = stage - 1 if order and order[0].forward else stage + 1
+            is_first = before in (-1, len(orders))
+            if order and (is_first or (before, order[0]) in ends_s):
+                one = order.pop(0)
+                free_s = max((end for (at, _), end in ends_s.items() if at == stage), default=0.0)
+                starts_s = max(free_s, 0.0 if is_first else ends_s[before, one])
+                ends_s[stage, one] = starts_s + stages_s[stage][not one.forward]
+    return max(ends_s.values())
+
+
+@given(st.integers(1, 5), st.integers(5, 17), st.integers(1, 6), st.integers(1, 200_000))
+@settings(max_examples=60, deadline=None)
+def test_the_bubble_is_a_microbatch_in_all_other_stages(
+    stages: int, layers: int, microbatches: int, vocabulary: int
+) -> None:
+    """Exactly if the last stage is the slowest, else at most: the slowest one waits for less."""
+    model = replace(SMALL, layers=layers, vocabulary=vocabulary)
+    job = job_of(model, stages, microbatches, domain_size=1)
+    strategy = Strategy(1, stages, 1, 1, 1, 1, 1, 1)
+    more = layers % stages
+    sizes = [layers // stages + (stage < more) for stage in range(stages)]
+    forward_pass_s, both_s = float(forward_s(job, strategy)), float(layer_s(job, strategy))
+    logits = float(logits_s(job, strategy))
+    times_s = [(size * forward_pass_s, size * (both_s - forward_pass_s)) for size in sizes]
+    times_s[-1] = times_s[-1][0] + logits / 3, times_s[-1][1] + 2 / 3 * logits
+    terms = iteration(job, strategy)
+    found = float(terms.compute + terms.bubble)
+    simulated, slowest_s = pipeline_s(times_s, microbatches), max(map(sum, times_s))
+    assert simulated <= found * (1 + 1e-9)
+    assert found <= (microbatches + stages - 1) * slowest_s * (1 + 1e-9)
+    if sum(times_s[-1]) == slowest_s:
+        assert found == pytest.approx(simulated, rel=1e-9)
+
+
+def test_no_other_microbatch_hides_all_to_alls_in_the_bubble() -> None:
+    """1F1B's bubble is (p-1)(F+B), with F and B alone: DeepSeek-V3, arXiv 2412.19437, table 2."""
+    job, strategy = job_of(MIXTURE, 32, 64, domain_size=2), Strategy(1, 2, 16, 1, 1, 1, 1, 2, 4)
+    hidden = replace(job, overlap_experts=True)
+    before, after = iteration(job, strategy), iteration(hidden, strategy)
+    assert after.expert < before.expert
+    slower_s = MIXTURE.layers / 2 * float(layer_s(hidden, strategy) - layer_s(job, strategy))
+    assert after.bubble - before.bubble == pytest.approx(slower_s)
+
+
+def test_all_microbatches_wait_for_the_stage_with_the_most_experts() -> None:
+    """Of 3 layers of experts among 8, one of two stages has 2."""
+    model = replace(SMALL, experts=Experts(every=2, count=4, top_k=1, dense_layers=2))
+    job = job_of(model, 32, 64, domain_size=2)
+    alone, split = Strategy(1, 1, 32, 1, 2, 1, 1, 2, 4), Strategy(1, 2, 16, 1, 2, 1, 1, 2, 4)
+    layer_of_one_s = iteration(job, alone).expert / 3
+    assert iteration(job, split).expert == pytest.approx(2 * 2 * layer_of_one_s)
 
 
 def test_overlapped_experts_keep_a_microbatch_more_under_way() -> None:
@@ -512,6 +585,23 @@ def test_the_search_finds_the_fastest_of_all(
         fastest = np.where(fits, iteration(way, every).total, inf).min(initial=fastest)
     found = best(job, freedoms=Freedom)
     assert (inf if found is None else found.iteration_s) == pytest.approx(fastest, rel=1e-6)
+
+
+def test_a_host_keeps_no_more_than_its_memory() -> None:
+    """14 bytes a parameter (ZeRO-Offload): 405.9 billion on 16 MI300X need 355 GB, of 24, 237."""
+    asked = [Freedom.OFFLOAD, Freedom.SHARDING, Freedom.RECOMPUTATION]
+    job = load_configuration(Path("llama-3-405b"), {"platform": "mi300x", "batch": 48}).job
+    few, many = (
+        best(replace(job, cluster=cluster_of("mi300x", gpus)), freedoms=asked) for gpus in (16, 24)
+    )
+    assert few is None
+    assert many is not None
+    assert many.host_memory_bytes == pytest.approx(14 * 405.9e9 / 24, rel=0.05)
+    assert many.job.offload
+    assert many.fits
+    small = replace(many.job.cluster.accelerator, host_memory_bytes=1e9)
+    away = replace(many.job, cluster=replace(many.job.cluster, accelerator=small))
+    assert not evaluate(away, many.strategy).fits
 
 
 def test_a_host_steps_more_slowly_than_its_gpu() -> None:
