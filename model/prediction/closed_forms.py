@@ -174,16 +174,11 @@ def _direct_scatter_s(kind: FabricKind, grid: Grid, size: float) -> float:
 
 
 def _direct_gather_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """The longer of x(y-1)D/(n C_S) and (x-1)D/(n C_F), into the root."""
-    shard = size / grid.n
-    return _at_once_s(grid, grid.framed(shard, grid.x * (grid.y - 1)), (grid.x - 1) * shard)
-
-
-def _at_once_s(grid: Grid, along: float, within: float) -> float:
-    """Time of transfers that all begin at once: bytes of a NIC, and of an HB link."""
+    """The longer of x(y-1)D/(n C_S) and (x-1)D/(n C_F), into the root; all begin at once."""
+    shard, across = size / grid.n, grid.x * (grid.y - 1)
     latency_s = grid.across_s if grid.x > 1 else grid.nic_s
-    along_s = along / grid.nic + latency_s if grid.y > 1 else 0.0
-    return max(along_s, within / grid.hb + grid.hb_s if grid.x > 1 else 0.0)
+    along_s = grid.framed(shard, across) / grid.nic + latency_s if across else 0.0
+    return max(along_s, (grid.x - 1) * shard / grid.hb + grid.hb_s if grid.x > 1 else 0.0)
 
 
 def _pairwise_s(_kind: FabricKind, grid: Grid, size: float) -> float:

@@ -10,7 +10,7 @@ idle paths and passed in; no constant is fitted to a collective.
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from model.prediction.network import (
     ALL,
     FIRST_LINK,
     LEAST_RATE,
+    NO_PATH,
     OF_HB,
+    PADDING,
     Network,
     PathClass,
     Terms,
@@ -75,7 +77,7 @@ def predict(
         topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
         completion_s=float(arrival_s.max()),
-        lower_bound_s=min(lower_bound_s(transfers, pair, net) for net in fabric),
+        lower_bound_s=lower_bound_s(transfers, pair, _always(fabric)),
         arrival_s=array("d", arrival_s.tobytes()),
     )
 
@@ -138,10 +140,18 @@ def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:
     last segment, for which the bucket may go into debt.
     """
     sizes = net.wire_bytes(transfers.size_bytes, pair)
-    last_segment = min(float(sizes.max()), wire_bytes(net.segment_bytes))
-    each = np.bincount(pair, sizes).astype(np.float64, copy=False)
-    loads = sums(net.paths, each, net.links)[FIRST_LINK:]
-    loaded = loads > 0
-    least = loads - net.burst[FIRST_LINK:] - last_segment
-    rate = np.maximum(net.rate[FIRST_LINK:][loaded], LEAST_RATE)
-    return float((least[loaded] / rate).max(initial=0.0))
+    at_once = net.burst + min(float(sizes.max()), wire_bytes(net.segment_bytes))
+    least_s = needs_s(sizes, pair, net) - at_once / np.maximum(net.rate, LEAST_RATE)
+    return float(least_s[FIRST_LINK:].max(initial=0.0))
+
+
+def _always(fabric: Sequence[Network]) -> Network:
+    """Return the links that a pair crosses whenever it has a path, at their highest rates."""
+    net, links = fabric[0], fabric[0].links
+    for other in fabric[1:]:
+        own = net.paths[:, :, None]
+        kept = (own == other.paths[:, None]).sum(2) >= (own == net.paths[:, None]).sum(2)
+        paths = np.where(kept | (other.paths[:, :1] == NO_PATH), net.paths, PADDING)
+        rate, burst = np.maximum((net.rate, net.burst), (other.rate[:links], other.burst[:links]))
+        net = replace(net, paths=paths, rate=rate, burst=burst)
+    return net

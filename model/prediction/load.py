@@ -65,10 +65,6 @@ class Flows:
     rate_bps: float
     packet_bytes: float
 
-    def packets_of(self, grain_packets: int) -> float:
-        """Return the mean size of packets in bytes."""
-        return self.packet_bytes or packet_bytes(self.rate_bps, grain_packets)
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -127,7 +123,8 @@ class Profile:
         for (kind, flows), parts in self.size_bytes.items():
             rates = _window_sums(parts, width) / seconds
             size_bytes[kind] += rates
-            packets[kind] += rates / flows.packets_of(self.grain_packets)
+            by_tcp = packet_bytes(flows.rate_bps, self.grain_packets)
+            packets[kind] += rates / (flows.packet_bytes or by_tcp)
         return Load(packets, size_bytes, _window_sums(self.transfers, width) / seconds)
 
 

@@ -67,12 +67,13 @@ class _Draining:
 
     def _options(self, tier: Tier) -> Iterator[list[Link]]:
         """Yield candidate link sets: all, then without one more, the slowest that no peer needs."""
-        kept = self._tiers[tier]
+        kept, rail_switches = self._tiers[tier], self._topology.rail_switches
         needed = [places for places in self._partners(tier) if places & self._places(kept)]
         yield kept
         for link in sorted(kept, key=lambda link: (self._rate_bps(link), link.name)):
             left = [other for other in kept if other is not link]
-            may_go = self._share(link) < 1 and not self._is_in_two_tiers(link)
+            is_in_two_tiers = link.kind is LinkKind.UPLINK and link.upper.node in rail_switches
+            may_go = self._share(link) < 1 and not is_in_two_tiers
             if may_go and left and all(p & self._places(left) for p in needed):
                 kept = left
                 yield kept
@@ -96,9 +97,6 @@ class _Draining:
             for routing in [Routing(self._topology, Health(broken))]
         )
         return before == after
-
-    def _is_in_two_tiers(self, link: Link) -> bool:
-        return link.kind is LinkKind.UPLINK and link.upper.node in self._topology.rail_switches
 
     def _is_live(self, link: Link) -> bool:
         return link.name not in self._broken and link.name not in self.drained

@@ -227,6 +227,34 @@ def test_a_failure_counts_from_when_it_is(
     assert at_once.arrival_s == pytest.approx(broken.arrival_s, rel=1e-9)
 
 
+def test_what_changes_its_path_is_bound_by_no_link_of_one_path_alone() -> None:
+    """Of three flows, the first shares a NIC with the second one, and then with the third one."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
+    flows = [(0, 2, LARGE // 10), (1, 4, LARGE // 10), (1, 3, LARGE // 10)]
+    steps = mock.Mock(transfers=Transfers.of(streams(flows)), digest="")
+    health = without(topology, links=["d1g0--rail0"])
+    before, after = through(steps, Epoch(topology)), through(steps, Epoch(topology, health))
+    changing = through(steps, Epoch(topology), Epoch(topology, health, before.completion_s / 2))
+    one_flow_s = wire_bytes(1) * (LARGE // 10) / (topology.spec.emulated_nic_bps / 8)
+    assert before.lower_bound_s > changing.completion_s < after.lower_bound_s
+    assert changing.completion_s == pytest.approx(1.5 * one_flow_s, rel=0.05)
+    assert changing.lower_bound_s == pytest.approx(one_flow_s, rel=0.05)
+
+
+@given(NAMED, fabrics_with_failures(3, 3), st.floats(0, 1), st.floats(0, 3))
+def test_never_below_the_lower_bound_while_paths_change(
+    named: tuple[Collective, str], case: tuple[Topology, Health], part: float, for_s: float
+) -> None:
+    topology, health = case
+    missing = topology.spec.missing
+    task = SizedCollective(*named, topology.spec.job_shape, LARGE, missing=missing)
+    assume(task.is_accepted)
+    begin_s = part * through(schedule := task.steps(), Epoch(topology)).completion_s
+    epochs = Epoch(topology, health, begin_s), Epoch(topology, begin_s=begin_s + for_s)
+    prediction = through(schedule, Epoch(topology), *epochs)
+    assert prediction.lower_bound_s <= prediction.completion_s + 1e-9
+
+
 @given(st.floats(0.01, 0.99), st.floats(0.01, 100))
 def test_what_is_cut_off_for_a_while_waits_for_as_long(part: float, for_s: float) -> None:
     schedule, topology = one_pair()

@@ -89,6 +89,16 @@ def test_two_at_once_on_a_link_share_it_and_one_after_the_other_do_not() -> None
     assert unshared_arrivals_s(*given) == pytest.approx(simulated_s(given))
 
 
+@pytest.mark.parametrize("after_s", [0.0, 1e-4])
+def test_the_fast_link_of_a_slow_path_pays_for_the_last_segment_alone(after_s: float) -> None:
+    """Its bucket is full again before that, and the next transfer finds it without the segment."""
+    epoch = Epoch(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)))
+    through_a_peer = step(0, 0, 3)
+    pause = Transfer(1, 0, 0, 0, (), after=(0,), compute_ns=round(after_s * 1e9))
+    given = inputs(Transfers.of([through_a_peer, pause, step(2, 0, 1, (1,))]), epoch, 0.0)
+    assert unshared_arrivals_s(*given) == pytest.approx(simulated_s(given), rel=1e-9)
+
+
 def test_a_link_that_is_taken_by_a_longer_chain_first_is_not_missed() -> None:
     """The second transfer on a link is fewer steps from the beginning, and begins meanwhile."""
     epoch = Epoch(build_topology(spec(FabricKind.RAIL_ONLY, 4, 1)))
