@@ -272,24 +272,19 @@ class Simulation:
         self._flows = self._waiting[:0]
         self._left, self._rate, self._credit = np.zeros((3, len(transfers)))
         self._enter(self._epochs.pop(0))
+        # Bytes/s that flows take from each bucket.
+        self._used = np.zeros(self._net.links)
 
     def run(self) -> Floats:
         """Run the simulation; return the arrival times of all transfers in seconds."""
         while len(self._waiting) or len(self._flows) or len(self._held):
-            used = self._used()
-            self._advance(self._next_moment(used), used)
+            self._advance(self._next_moment())
             self._finish()
             while self._epochs and self._epochs[0].begin_s <= self._now_s + self._same_s:
                 self._enter(self._epochs.pop(0))
             self._start()
             self._share()
         return self._moment_s
-
-    def _used(self) -> Floats:
-        """Return the bytes/s that flows take from each bucket."""
-        if not self._has_buckets:
-            return np.zeros(0)
-        return sums(self._paths, self._rate[self._flows], self._net.links)
 
     @property
     def _same_s(self) -> float:
@@ -308,11 +303,11 @@ class Simulation:
         held, self._held = self._held, self._held[:0]
         self._release(held, np.full(len(held), self._now_s))
 
-    def _next_moment(self, used: Floats) -> float:
-        """Return when the next flow ends or begins, or a bucket changes; `used` in bytes/s."""
+    def _next_moment(self) -> float:
+        """Return when the next flow ends or begins, or a bucket changes."""
         moments = [
             self._now_s + self._until_end_s(),
-            self._now_s + self._until_empty_s(used).min(initial=inf),
+            self._now_s + self._until_empty_s().min(initial=inf),
             self._moment_s[self._waiting].min(initial=inf),
             *(epoch.begin_s for epoch in self._epochs[:1]),
         ]
@@ -331,22 +326,22 @@ class Simulation:
         awaited_s = until_s[self._releases.are_awaited[moving]].min(initial=inf)
         return float(min(awaited_s, np.partition(until_s, part)[part]))
 
-    def _until_empty_s(self, used: Floats) -> Floats:
+    def _until_empty_s(self) -> Floats:
         """Return when buckets of links in use run empty, or have paid their debts."""
         if not self._has_buckets:
             return np.zeros(0)
-        net, tokens = self._net, self._tokens[: self._net.links]
+        net, used, tokens = self._net, self._used, self._tokens[: self._net.links]
         changing = np.abs(tokens) > net.rate * self._same_s
         changing &= (used > 0) & (tokens * np.sign(net.rate - used) < 0)
         until_s: Floats = tokens[changing] / (used - net.rate)[changing]
         return until_s
 
-    def _advance(self, moment_s: float, used: Floats) -> None:
+    def _advance(self, moment_s: float) -> None:
         elapsed_s, net, rate = moment_s - self._now_s, self._net, self._rate[self._flows]
         self._left[self._flows] -= rate * elapsed_s
         if self._has_buckets:
             tokens = self._tokens[: net.links]
-            np.minimum(net.burst, tokens + (net.rate - used) * elapsed_s, out=tokens)
+            np.minimum(net.burst, tokens + (net.rate - self._used) * elapsed_s, out=tokens)
         else:
             self._fill_up(elapsed_s)
         self._now_s = moment_s
@@ -467,10 +462,25 @@ class Simulation:
             resumed = paths[(rate.take(paths.T) == UNLIMITED).all(axis=0)]
             rate[resumed] = net.rate[resumed]
         self._rate[flows] = fair_rates(paths, rate, self._weight[flows])
-        slowest = np.maximum(net.slowest, LEAST_RATE)[self._pair[flows]]
-        share = np.minimum(1.0, self._rate[flows] / slowest)
+        self._used = sums(paths, self._rate[flows], net.links)
+        share = self._rate[flows] / np.maximum(self._bottlenecks(), LEAST_RATE)
         debt = np.minimum(0.0, self._tokens.take(paths.T).min(axis=0))
         self._credit[flows] = np.maximum(0.0, self._last[flows] + debt) * share
+
+    def _bottlenecks(self) -> Floats:
+        """Return the bytes/s of the fullest link that holds each flow up: none there has more.
+
+        A flow that no link holds up has its own.
+        """
+        flows, paths, net = self._flows, self._paths, self._net
+        is_full = self._used >= net.rate * (1 - SAME_SHARE)
+        full = np.where(is_full, np.maximum(net.rate, self._used), 0.0)
+        level = self._rate[flows] / self._weight[flows]
+        most = np.zeros(net.links)
+        np.maximum.at(most, paths.ravel(), level.repeat(paths.shape[1]))
+        held_up = most.take(paths.T) <= level * (1 + SAME_SHARE)
+        fullest = np.where(held_up, full.take(paths.T), 0.0).max(axis=0)
+        return np.maximum(fullest, self._rate[flows])
 
 
 class SharedLink(Exception):

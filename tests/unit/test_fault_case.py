@@ -138,7 +138,8 @@ GPU_LOST, SPARE_LINKED = "confirmed: d0g0--hb0, d0g0--rail0", "confirmed: d0g0--
 GOES_ON = f"{SETTLED}; probes end; states read; {SETTLED}; 0 move, 1 lost; degraded; {RETURNED}"
 # The response to the end of a fault would else be timed to that of the second fault.
 NOT_AWAITED = f"broken again; 0 move, 1 lost; mended again; {RETURNED}"
-AWAITED = f"settled: ; probes end; states read; {NOT_AWAITED.replace('again;', f'again; {SETTLED};', 1)}"
+BROKEN_AGAIN = NOT_AWAITED.replace("again;", f"again; {SETTLED};", 1)
+AWAITED = f"settled: ; probes end; states read; {BROKEN_AGAIN}"
 # It aborts after 2 s, and begins again half a second later.
 RESTARTS = f"{REROUTED}; probes end; {REROUTED}; 0 move, 1 lost; from 3.5 s; observed; executed; "
 # The optical switch exchanges the NIC link of the lost GPU with that of the spare; both stay so.
