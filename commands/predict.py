@@ -20,10 +20,10 @@ from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
-from scenarios.format.document import overlap, place_of, value_of
+from scenarios.format.document import overlap, place_of, telling_other_kinds, value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
-from scenarios.load import load, load_trace, telling_other_kinds
+from scenarios.load import load, load_trace
 from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper, only_modeled
 from scenarios.planning.plan import told_on_paper
 from scenarios.scenario import Scenario

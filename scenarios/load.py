@@ -7,7 +7,7 @@ scenario stands alone: it has the overrides, and what other files say.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from io import StringIO
@@ -18,24 +18,19 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from linux.files.user_files import Unreadable, read_text
 from model.errors import InputError
 from model.prediction.machine import Machine
 from scenarios.format.checked_file import checked
 from scenarios.format.document import (
-    MOST_BYTES,
-    UNREADABLE,
     Document,
     out_of_bounds,
     override,
     parse,
-    parser,
     read,
 )
 from scenarios.format.files import matrix_text
 from scenarios.format.keys import SCENARIO, ScenarioFile
 from scenarios.format.networks.files import KIND
-from scenarios.format.other_files import other_kind
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.resolve import resolve
 from scenarios.scenario import Scenario
@@ -99,22 +94,6 @@ def _changed(document: Document, overrides: Sequence[str]) -> Document:
         path = document.path.parent.absolute() / document.values["fabric"]["topology"]
         return replace(document, network=read(path, KIND))
     return document
-
-
-@contextmanager
-def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
-    """Turn the `InputError` of a file that is of another known kind into one that says so."""
-    try:
-        yield
-    except InputError:
-        text, values = "", None
-        with suppress(Unreadable, *UNREADABLE):
-            text = read_text(path, MOST_BYTES)
-            values = parser("safe").load(text)
-        keys = values.keys() if isinstance(values, dict) else ()
-        if other := other_kind(path, text, keys, *wanted):
-            raise InputError(other) from None
-        raise
 
 
 def format_check(path: Path) -> Callable[[Sequence[str]], str]:

@@ -7,7 +7,7 @@ copy of what it repeats, so that an override changes one place.
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -123,6 +123,22 @@ def read(path: Path, kind: FileKind) -> Document:
             other = "name a regular file, or a link to one"
             hint = other if os.path.lexists(path) else kind.missing_hint
         raise InputError(Problem(str(path), str(error), hint)) from None
+
+
+@contextmanager
+def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
+    """Turn the `InputError` of a file that is of another known kind into one that says so."""
+    try:
+        yield
+    except InputError:
+        text, values = "", None
+        with suppress(Unreadable, *UNREADABLE):
+            text = read_text(path, MOST_BYTES)
+            values = parser("safe").load(text)
+        keys = values.keys() if isinstance(values, dict) else ()
+        if other := other_kind(path, text, keys, *wanted):
+            raise InputError(other) from None
+        raise
 
 
 def parse(path: Path, text: str, kind: FileKind) -> Document:

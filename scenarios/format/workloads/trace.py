@@ -11,6 +11,7 @@ from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
+from scenarios.format.document import telling_other_kinds
 from scenarios.format.files import File
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import Size, Whole, size_in_bytes
@@ -119,7 +120,8 @@ def _version(path: Path) -> tuple[int, ...]:
 def _read(path: Path, _versions: tuple[tuple[int, ...], ...], defaults: Defaults) -> Trace:
     from traffic_gen.traces.reading import read_trace
 
-    return read_trace(path, defaults)
+    with telling_other_kinds(path, TraceWork.key):
+        return read_trace(path, defaults)
 
 
 @lru_cache(maxsize=16)
