@@ -218,7 +218,10 @@ def _decision(result: Result) -> Section:
     changes = [f"With {row['input']}: {row['answer']}." for row in changing]
     none = "No price, power, lifetime or tariff a quarter or four times as large changes it."
     measured = "All figures are modeled. On an emulated twin, these commands measure:"
-    commands = (f"  {MEASURED[key]}: {command}" for key, command in result["measured_by"].items())
+    slowdowns = (one["all_to_all_slowdown_percent"] for one in result["designs"][0]["models"])
+    unused = "" if any(one is not None for one in slowdowns) else "all_to_all_slowdown"
+    measured_by = ((key, how) for key, how in result["measured_by"].items() if key != unused)
+    commands = (f"  {MEASURED[key]}: {command}" for key, command in measured_by)
     remarks = (result["sentence"], *(changes or [none]), measured, *commands)
     return Section("The decision", remarks=remarks)
 
