@@ -90,10 +90,11 @@ def _batch(result: Result) -> str:
 
 
 def _gpus(result: Result) -> str:
-    """The GPUs and their domains, and the part of these that the degrees fill."""
+    """The GPUs, their domains, the part of these that the degrees fill, and shared NICs."""
     gpus, size, filled = (result[key] for key in ("gpus", "domain_size", "used_of_domain"))
     partly = f", of which the degrees fill {filled}" if filled < min(size, gpus) else ""
-    return f"{counted(gpus, 'GPU')} in HB domains of {size}{partly}"
+    nics = f", {shared} a NIC" if (shared := result["gpus_per_nic"]) > 1 else ""
+    return f"{counted(gpus, 'GPU')} in HB domains of {size}{partly}{nics}"
 
 
 def _strategy(result: Result) -> str:
