@@ -81,8 +81,7 @@ def traffic(
 def _traffic_object(name: str, counted: Traffic, domain_size: int, shared: int) -> dict[str, Any]:
     """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs.
 
-    `domain_size` are the GPUs of an HB domain, of which the iteration may leave some idle,
-    `shared` those of a NIC.
+    `domain_size` are the GPUs of an HB domain, of which some may be idle, `shared` those of a NIC.
     """
     tensor = counted.pairs_with_traffic(Dimension.TENSOR)
     return {

@@ -37,7 +37,7 @@ from model.prediction.load import (
 from model.prediction.machine import HopKind, Machine
 from model.prediction.network import OF_HB, healthy_network, networks_of, overlap
 from model.prediction.timeouts import late_answers, queue_epochs
-from model.sentences import as_long_as, counted
+from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
 from results.sections.section import Marked, Row, Section, grain_shown, human_seconds
@@ -317,8 +317,8 @@ def _interference(
         if len(plan.jobs_s) == 1:
             alone_s[key] = seconds
         else:
-            times = as_long_as(f"{seconds / alone_s[key]:.2f}")
-            yield f"{job}: {human_seconds(seconds)}, {times} alone"
+            times = f"{seconds / alone_s[key]:.2f} times ".removeprefix("1.00 times ")
+            yield f"{job}: {human_seconds(seconds)}, {times}as long as alone"
 
 
 def notes(scenario: Scenario) -> Iterator[str]:
