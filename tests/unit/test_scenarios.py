@@ -289,10 +289,12 @@ def test_a_file_of_another_kind_is_told_by_every_command(
     ("text", "what"),
     [
         ("Nodes 32\nTiers 2\nPodsize 32\n", f"is a topology of htsim, must be a trace ({UNREAD})"),
+        ("", "is empty (write the trace again)"),
+        ("PK\3\4", "is a zip archive (unpack it)"),
         (SIMAI, f"is a network, must be a trace ({NAMED[1]})"),
         ("domains: 2\ndomain_size: 2\nlinks: []\n", f"is a network, must be a trace ({NAMED[1]})"),
     ],
-    ids=["htsim", "simai", "own"],
+    ids=["htsim", "empty", "zip", "simai", "own"],
 )
 def test_a_trace_of_another_kind_is_told_as_what_it_is(
     tmp_path: Path, text: str, what: str
