@@ -142,7 +142,7 @@ def test_only_a_placement_is_blamed_on_the_placement(scenario: Path) -> None:
         ("workloads.0.placement=[0, 0, 0, 0]", "no GPU sends to another GPU"),
         ("workloads.0.placement=spiral", "must be 'wrap', 'block' or 'rails', got 'spiral'"),
         ("workloads.0.trace=/nowhere", "--set workloads.0.trace: /nowhere: not found"),
-        ("workloads.0.trace=x.yaml", "x.yaml:1: unknown format of trace"),
+        ("workloads.0.trace=x.yaml", "x.yaml: is a scenario, must be a trace"),
         ("workloads.0.sise_scale=1", "did you mean 'size_scale'?"),
         ("check_data=true", "check_data: cannot be combined with a trace"),
         ("workloads.0.size_scale=auto", None),
