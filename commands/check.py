@@ -1,10 +1,11 @@
 """The command `check`: a scenario's mistakes, or what it describes."""
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
 
-from commands.options import Overrides, ScenarioPath, load_scenario, require_possible
+from commands.options import AsJson, Overrides, ScenarioPath, load_scenario, require_possible
 from model.errors import visible
 from model.fabric.spec import PLATFORMS
 from model.sentences import counted
@@ -12,14 +13,20 @@ from scenarios.planning.plan import notes
 from scenarios.scenario import Case, Scenario
 
 
-def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
+def check(
+    scenario: ScenarioPath,
+    overrides: Overrides = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
     """Load a scenario, ask whether this kernel can execute it, and describe it."""
     checked = load_scenario(scenario, overrides)
     require_possible(checked)
+    lines = [*described(checked)]
     # Without Rich, whose import takes a tenth of this command.
-    print(visible(f"{scenario}: ok"))
-    for line in described(checked):
-        print(visible(f"  {line}"))
+    if as_json:
+        print(json.dumps({"schema": "railbed.check/1", "scenario": checked.name, "lines": lines}))
+    else:
+        print(visible("\n  ".join((f"{scenario}: ok", *lines))))
 
 
 def described(scenario: Scenario) -> Iterator[str]:

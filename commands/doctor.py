@@ -1,37 +1,50 @@
 """The command `doctor`."""
 
-from typing import Annotated
+from collections.abc import Collection, Iterable
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from commands.options import Proxies, proxy_kind
-from commands.output import err, out
+from commands.options import AsJson, Proxies, proxy_kind
+from commands.output import err, out, print_result
 from model.errors import NotReady
 from model.prediction.machine import Machine
-from results.render.terminal import print_sections
+from results.store.records import plain
 from scenarios.planning import machine_profile
 from scenarios.planning.plan import machine_section
 from testbed.host import preflight
+from testbed.host.preflight import Check
 from testbed.nodes.datapath import datapath_in_words, default_datapath
 
 
 def doctor(
     proxies: Proxies = None,
     measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print requirements, then costs; raises `NotReady` if a run's requirement is missing."""
     needed = preflight.checks(proxy_kind(proxies))
-    for item in (*preflight.unneeded_checks(), *needed):
+    checks = [*preflight.unneeded_checks(), *needed]
+    switches = datapath_in_words(default_datapath())
+    if not as_json:
+        _print(checks, needed, switches)
+    missing = [item for item in needed if not item.ready]
+    machine = None if missing else _measured(again=measure)
+    listed = [{**plain(item), "needed": item in needed} for item in checks]
+    found: dict[str, Any] = {"schema": "railbed.doctor/1", "checks": listed, "switches": switches}
+    found |= {"machine": machine and plain(machine)}
+    print_result(found, as_json, lambda _: [machine_section(machine)] if machine else [])
+    if missing:
+        raise NotReady(f"{len(missing)} of {len(needed)} checks failed; each says how to fix it")
+
+
+def _print(checks: Iterable[Check], needed: Collection[Check], switches: str) -> None:
+    for item in checks:
         lacking = Text("missing", "red") if item in needed else Text("note   ", "yellow")
         sign = Text("ok     ", "green") if item.ready else lacking
         out.print(sign, str(item), soft_wrap=True)
-    switches = datapath_in_words(default_datapath())
     out.print(f"        rail and spine switches: {switches}", soft_wrap=True)
-    missing = [item for item in needed if not item.ready]
-    if missing:
-        raise NotReady(f"{len(missing)} of {len(needed)} checks failed; each says how to fix it")
-    print_sections([machine_section(_measured(again=measure))], out)
 
 
 def _measured(*, again: bool) -> Machine:

@@ -34,6 +34,7 @@ def traffic(
     sequence: train.Sequence = None,
     domain_size: train.DomainSize = None,
     platform: train.PlatformName = None,
+    gpus_per_nic: train.GpusPerNic = None,
     search: train.Search = False,
     figure: Figure = None,
     run: Annotated[
@@ -47,8 +48,10 @@ def traffic(
     as_json: AsJson = False,
 ) -> None:
     """Print the bytes of a modeled iteration or of a stored run's, and draw them if asked."""
+    shared = gpus_per_nic or 1
     if run is not None:
-        if {config, gpus, batch, sequence, domain_size, platform, search or None} != {None}:
+        counts = {gpus, batch, sequence, domain_size, gpus_per_nic}
+        if counts | {config, platform, search or None} != {None}:
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store or DEFAULT_STORE, run), case)
@@ -58,7 +61,7 @@ def traffic(
     else:
         refuse_idle("needs --run", case=case, store=store)
         changes = train.checked_changes(gpus, batch, domain_size, platform, sequence)
-        name, best, remarks = train.evaluation(config, changes, search)
+        name, best, remarks = train.evaluation(config, changes, search, gpus_per_nic=shared)
         pairs = best.job.cluster.gpus * best.strategy.expert
         if pairs > MOST_PAIRS:
             what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
@@ -71,14 +74,14 @@ def traffic(
         from results.figures.paper import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
-    result = chosen | _traffic_object(name, flows, size) | {"left_out": remarks}
+    result = chosen | _traffic_object(name, flows, size, shared) | {"left_out": remarks}
     print_result(result, as_json, traffic_sections)
 
 
-def _traffic_object(name: str, counted: Traffic, domain_size: int) -> dict[str, Any]:
+def _traffic_object(name: str, counted: Traffic, domain_size: int, shared: int) -> dict[str, Any]:
     """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs.
 
-    `domain_size` are the GPUs of an HB domain, of which the iteration may leave some idle.
+    `domain_size` are the GPUs of an HB domain, of which some may be idle, `shared` those of a NIC.
     """
     tensor = counted.pairs_with_traffic(Dimension.TENSOR)
     return {
@@ -86,12 +89,13 @@ def _traffic_object(name: str, counted: Traffic, domain_size: int) -> dict[str, 
         "configuration": name,
         "gpus": counted.gpus,
         "domain_size": domain_size,
+        "gpus_per_nic": shared,
         "used_of_domain": counted.domain_size,
         "bytes": {dimension.value: flows.total for dimension, flows in counted.flows.items()},
         "idle_pairs": 1 - counted.pairs_with_traffic(*Dimension) / max(counted.pairs, 1),
         "tensor_pairs": tensor / max(counted.pairs, 1),
         "hb_bytes": counted.hb_bytes(),
         "nic_bytes": counted.nic_bytes(),
-        "cross_rail_nic_bytes": counted.cross_rail_bytes(),
+        "cross_rail_nic_bytes": counted.cross_rail_bytes(shared),
         "pairs": counted.pairs,
     }

@@ -11,6 +11,7 @@ from commands.options import AsJson, configuration_names
 from commands.output import print_result
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricKind
+from model.sentences import counted
 from model.training.iteration import Evaluation
 from model.training.search import Freedom
 from results.sections.modeled import train_sections
@@ -34,10 +35,9 @@ Sequence = Annotated[int | None, typer.Option(metavar="S", help="tokens of a seq
 DomainSize = Annotated[
     int | None, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")
 ]
+GpusPerNic = Annotated[int | None, typer.Option(metavar="M", min=1, help="GPUs that share a NIC")]
 PlatformName = Annotated[str | None, typer.Option("--platform", metavar="P", help="dgx-h100 ...")]
 Search = Annotated[bool, typer.Option("--search", help="ignore the file's strategy except context")]
-
-
 Weigh = Annotated[
     list[Freedom] | None, typer.Option(help="search this as well; repeatable", show_choices=True)
 ]
@@ -51,14 +51,16 @@ def train(
     domain_size: DomainSize = None,
     platform: PlatformName = None,
     fabric: Annotated[Fabric, typer.Option(help="the network")] = "rail-only",
+    gpus_per_nic: GpusPerNic = None,
     search: Search = False,
     weigh: Weigh = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the modeled time of a configuration with these changes."""
     changes = checked_changes(gpus, batch, domain_size, platform, sequence)
-    name, best, remarks = evaluation(config, changes, search, weigh or [], FabricKind(fabric))
-    result = _train_object(name, best) | {"left_out": remarks}
+    kind, shared = FabricKind(fabric), gpus_per_nic or 1
+    name, best, remarks = evaluation(config, changes, search, weigh or [], kind, shared)
+    result = _train_object(name, best) | {"gpus_per_nic": shared, "left_out": remarks}
     print_result(result, as_json, train_sections)
 
 
@@ -92,6 +94,7 @@ def evaluation(
     search: bool,
     weigh: Iterable[Freedom] = (),
     kind: FabricKind = FabricKind.RAIL_ONLY,
+    gpus_per_nic: int = 1,
 ) -> tuple[str, Evaluation, list[str]]:
     """A configuration's name, its iteration with changes and further choices, and remarks."""
     configuration = training.load_configuration(config, changes)
@@ -104,7 +107,11 @@ def evaluation(
         what = f"must be at most {configuration.gpus}, the number of GPUs, got {size}"
         raise InputError(Problem("--domain-size", what))
     name, job = configuration_name(config), configuration.job
-    job = replace(job, cluster=replace(job.cluster, kind=kind))
+    cluster = job.cluster
+    if cluster.domain_size % gpus_per_nic:
+        what = f"must divide the {counted(cluster.domain_size, 'GPU')} of an HB domain"
+        raise InputError(Problem("--gpus-per-nic", f"{what}, got {gpus_per_nic}"))
+    job = replace(job, cluster=replace(cluster, kind=kind, nic=cluster.nic / gpus_per_nic))
     best = training.evaluated(name, configuration, search=search, job=job)
     idle = training.faster_with_idle(configuration, best, search=search)
     return name, best, [*idle, *training.model_remarks(config)]

@@ -72,10 +72,11 @@ class Traffic:
         """Bytes between GPUs of different domains."""
         return float(self.every.bytes[self._crosses_domains].sum())
 
-    def cross_rail_bytes(self) -> float:
-        """Bytes between GPUs of different domains and different rails."""
+    def cross_rail_bytes(self, gpus_per_nic: int = 1) -> float:
+        """Bytes between GPUs of different domains and different rails; a NIC's GPUs share one."""
         flows, size = self.every, self.domain_size
-        crosses_rails = flows.source % size != flows.destination % size
+        rails, to = (end % size // gpus_per_nic for end in (flows.source, flows.destination))
+        crosses_rails = rails != to
         return float(flows.bytes[self._crosses_domains & crosses_rails].sum())
 
     @property

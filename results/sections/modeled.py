@@ -96,10 +96,11 @@ def _batch(result: Result) -> str:
 
 
 def _gpus(result: Result) -> str:
-    """The GPUs and their domains, and the part of these that the degrees fill."""
+    """The GPUs, their domains, the part of these that the degrees fill, and shared NICs."""
     gpus, size, filled = (result[key] for key in ("gpus", "domain_size", "used_of_domain"))
     partly = f", of which the degrees fill {filled}" if filled < min(size, gpus) else ""
-    return f"{counted(gpus, 'GPU')} in HB domains of {size}{partly}"
+    nics = f", {shared} a NIC" if (shared := result["gpus_per_nic"]) > 1 else ""
+    return f"{counted(gpus, 'GPU')} in HB domains of {size}{partly}{nics}"
 
 
 def _strategy(result: Result) -> str:
@@ -224,7 +225,10 @@ def _decision(result: Result) -> Section:
     changes = [f"With {row['input']}: {row['answer']}." for row in changing]
     none = "No price, power, lifetime or tariff a quarter or four times as large changes it."
     measured = "All figures are modeled. On an emulated twin, these commands measure:"
-    commands = (f"  {MEASURED[key]}: {command}" for key, command in result["measured_by"].items())
+    slowdowns = (one["all_to_all_slowdown_percent"] for one in result["designs"][0]["models"])
+    unused = "" if any(one is not None for one in slowdowns) else "all_to_all_slowdown"
+    measured_by = ((key, how) for key, how in result["measured_by"].items() if key != unused)
+    commands = (f"  {MEASURED[key]}: {command}" for key, command in measured_by)
     remarks = (result["sentence"], *(changes or [none]), measured, *commands)
     return Section("The decision", remarks=remarks)
 

@@ -41,6 +41,7 @@ from model.sentences import counted
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
 from results.sections.section import Marked, Row, Section, grain_shown, human_seconds
+from results.store.records import HIDDEN
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.task import BANDWIDTH_ALONE, EXACT_UP_TO_GPUS, MOST_SIMULATED, Task
 
@@ -107,7 +108,7 @@ class CasePlan:
     domains and NICs carry data at once.
     """
 
-    case: Case
+    case: Case = field(metadata=HIDDEN)
     completion_s: float
     exact: bool
     load: Load
@@ -272,8 +273,10 @@ def _costs(machine: Machine, kind: HopKind) -> tuple[str, ...]:
     return *times, shown(small), shown(large), shown(large * LARGE_BYTES * 8 / 1e9)
 
 
-def plan_section(plans: Iterable[CasePlan], machine: Machine | None) -> Section:
-    """The busiest second of every case, below its facts and those of its jobs."""
+def plan_section(
+    plans: Iterable[CasePlan], machine: Machine | None, told: Iterable[str] = ()
+) -> Section:
+    """The busiest second of every case, below its facts and those of its jobs; then `notes`."""
     rows: list[Row] = []
     alone_s: dict[tuple[FabricKind, int, str], float] = {}
     for plan in plans:
@@ -288,7 +291,10 @@ def plan_section(plans: Iterable[CasePlan], machine: Machine | None) -> Section:
         "time in which HB domains and NICs carry data at once."
     )
     unknown = f"Possible rates and needs are not known: {NOT_MEASURED}."
-    return Section("Busiest seconds", PLAN_COLUMNS, rows, unknown if machine is None else legend)
+    # The text says for all of them that the machine was not measured.
+    remarks = [f"  {note.removesuffix(f'; {NOT_MEASURED}')}" for note in told]
+    text = unknown if machine is None else legend
+    return Section("Busiest seconds", PLAN_COLUMNS, rows, text, remarks)
 
 
 def _facts(plan: CasePlan) -> Iterator[str]:
@@ -311,8 +317,8 @@ def _interference(
         if len(plan.jobs_s) == 1:
             alone_s[key] = seconds
         else:
-            times = f"{seconds / alone_s[key]:.2f} times as long as alone"
-            yield f"{job}: {human_seconds(seconds)}, {times}"
+            times = f"{seconds / alone_s[key]:.2f} times ".removeprefix("1.00 times ")
+            yield f"{job}: {human_seconds(seconds)}, {times}as long as alone"
 
 
 def notes(scenario: Scenario) -> Iterator[str]:

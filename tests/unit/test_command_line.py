@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import json
 import os
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +20,9 @@ from typer.main import get_command
 
 from commands.app import COMMANDS, app, main
 from commands.demo import demo
+from commands.doctor import doctor
 from commands.options import configuration_names, run_names
+from model.errors import NotReady
 from scenarios.library_files import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check
@@ -271,6 +275,52 @@ def test_doctor_fails_for_what_a_run_needs_and_shows_the_rest(
     monkeypatch.setattr("commands.doctor._measured", lambda *, again: TWO_CORES)
     assert exit_code(monkeypatch, "doctor") == code
     assert f"{sign:7} tun: not there; load it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_doctor_prints_one_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_ready: bool
+) -> None:
+    """Without root too, as a failed check is one of its values; the exit code tells it apart."""
+    monkeypatch.setattr(preflight, "checks", lambda _: [Check("tun", is_ready, "there", "load it")])
+    monkeypatch.setattr(preflight, "unneeded_checks", lambda: [Check("host", True, "Debian")])
+    monkeypatch.setattr("commands.doctor._measured", lambda *, again: TWO_CORES)
+    with nullcontext() if is_ready else pytest.raises(NotReady):
+        doctor(as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema"] == "railbed.doctor/1"
+    assert [(one["name"], one["ready"], one["needed"]) for one in said["checks"]] == [
+        ("host", True, False),
+        ("tun", is_ready, True),
+    ]
+    assert (said["machine"] is not None) == is_ready
+    assert not is_ready or said["machine"]["transfer_s"] == TWO_CORES.transfer_s
+
+
+@pytest.mark.usefixtures("quiet")
+def test_objects_have_the_lines_that_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of `check`, and of `list` in an empty folder."""
+    for command in ("check quickstart", "list"):
+        app(command.split(), standalone_mode=False)
+        text = capsys.readouterr().out
+        app([*command.split(), "--json"], standalone_mode=False)
+        said = json.loads(capsys.readouterr().out)
+        assert said["schema"] == f"railbed.{command.split()[0]}/1"
+        lines = said.get("lines") or [*said["scenarios"].values(), *said["runs"], said["store"]]
+        assert len(lines) > 5
+        assert all(line in text for line in lines)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_plan_says_once_that_the_machine_was_not_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("commands.plan.machine_profile.known_machine", lambda: None)
+    monkeypatch.setattr("scenarios.planning.machine_profile.machine_by", lambda _: None)
+    app(["plan", "quickstart"], standalone_mode=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("this machine was not measured") == 1
+    assert "bucket_depth: auto is 0.01: the default rail-only" in said
 
 
 @pytest.mark.usefixtures("quiet")

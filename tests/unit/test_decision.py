@@ -746,3 +746,16 @@ models:
         "moe-1.3b, 512 x 2048 tokens",
         "gpt-7.5b",
     ]
+
+
+@pytest.mark.parametrize("model", ["gpt-146b", "moe-1.3b"])
+def test_only_of_models_with_experts_an_all_to_all_is_to_be_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    named = f"[{{configuration: {model}}}]"
+    file.write_text(f"{{gpus: 128, platform: dgx-h100, radix: 64, models: {named}}}")
+    decide(file)
+    said = capsys.readouterr().out
+    assert ("the slowdown of all-to-all:" in said) == (model == "moe-1.3b")
+    assert "what failures cost:" in said

@@ -295,7 +295,7 @@ def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
     print_sections([plan_section(plan(scenario, None), None)], Console(file=out, width=200))
     text = out.getvalue()
     for case, slower in (
-        ("rail-only/jobs/top+bottom (", "1.00"),
+        ("rail-only/jobs/top+bottom (", "as long as alone"),
         ("rail-optimized/jobs/top+b", "1.7"),
     ):
         after = text[text.rindex(case) :]
@@ -305,7 +305,7 @@ def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
 def test_a_job_that_bursts_alone_carry_has_a_time(file: Path) -> None:
     tiny = [f"{{name: j{n}, domains: {n}, {ALL_TO_ALL}, size: 8 kB}}" for n in (0, 1)]
     plans = plan(loaded(file, *tiny, more="allow_overload: true\n"), None)
-    assert "1.00 times as long as alone" in str(plan_section(plans, None))
+    assert ", as long as alone" in str(plan_section(plans, None))
 
 
 def measured(

@@ -34,6 +34,7 @@ RECORDS: dict[str, type] = {
 COMMANDS = {
     "Cost": "cost --gpus 64 --radix 64 --domain-size 8",
     "Predict": "predict quickstart",
+    "Plan": "plan quickstart",
     "Train": "train gpt-1t",
     "Traffic": "traffic gpt-1t",
     "Decide": "decide {cluster}",

@@ -308,6 +308,30 @@ def test_a_file_of_another_kind_is_told_by_every_command(
     assert f"{tmp_path / 'x.any'}: {what}, must be a trace ({hint})" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Nodes 32\nTiers 2\nPodsize 32\n", f"is a topology of htsim, must be a trace ({UNREAD})"),
+        ("", "is empty (write the trace again)"),
+        ("PK\3\4", "is a zip archive (unpack it)"),
+        (SIMAI, f"is a network, must be a trace ({NAMED[1]})"),
+        ("domains: 2\ndomain_size: 2\nlinks: []\n", f"is a network, must be a trace ({NAMED[1]})"),
+    ],
+    ids=["htsim", "empty", "zip", "simai", "own"],
+)
+def test_a_trace_of_another_kind_is_told_as_what_it_is(
+    tmp_path: Path, text: str, what: str
+) -> None:
+    trace, file = tmp_path / "x.any", tmp_path / "own.yaml"
+    trace.write_text(text)
+    file.write_text(
+        "fabric: {platform: dgx-h100, domains: 2, domain_size: 2}\nworkloads:\n  - {trace: x.any}\n"
+    )
+    with pytest.raises(InputError) as error:
+        load(file)
+    assert str(error.value) == f"{file}:3 workloads.0.trace: {trace}: {what}"
+
+
 def test_a_file_of_empty_lines_is_refused_at_once(write: Path) -> None:
     """A search that begins anew at each line takes minutes."""
     write.write_text("\n" * 2**17)

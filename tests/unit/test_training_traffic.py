@@ -1,8 +1,11 @@
 """The traffic of a training iteration: against closed forms, the paper, and its own command."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,3 +204,44 @@ def test_one_gpu_is_no_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_too_many_pairs_are_refused_before_they_take_memory() -> None:
     with pytest.raises(InputError, match="pairs of GPUs in all-to-alls, got 134217728"):
         traffic_command(Path("moe-1.3b"), gpus=2**20, batch=2**22)
+
+
+@pytest.mark.parametrize("name", ["gpt-1t", "moe-1.3b"])
+def test_gpus_that_share_a_nic_have_their_part_of_its_rate(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """As if all NICs were slower; `decide` counts them so, too."""
+    found = list[dict[str, Any]]()
+    for shared in (1, 2):
+        train_command(Path(name), gpus_per_nic=shared, as_json=True)
+        found.append(json.loads(capsys.readouterr().out))
+    job = load_configuration(Path(name), {}).job
+    slower = replace(job, cluster=replace(job.cluster, nic=job.cluster.nic / 2))
+    expected = evaluated(name, load_configuration(Path(name), {}), job=slower)
+    assert found[1]["iteration_s"] == pytest.approx(expected.iteration_s)
+    assert found[1]["iteration_s"] > found[0]["iteration_s"]
+    assert [one["gpus_per_nic"] for one in found] == [1, 2]
+
+
+@given(jobs(), st.integers(0, 3))
+def test_rails_that_share_nics_are_crossed_by_less(made: tuple[Job, Traffic], power: int) -> None:
+    """None is crossed if a domain has one NIC."""
+    found, shared = made[1], 2**power
+    assert found.cross_rail_bytes(2 * shared) <= found.cross_rail_bytes(shared) * (1 + 1e-9)
+    assert found.cross_rail_bytes(found.domain_size) == 0
+
+
+@pytest.mark.parametrize("command", [train_command, traffic_command])
+def test_gpus_that_share_a_nic_are_of_one_domain(command: Callable[..., None]) -> None:
+    message = "--gpus-per-nic: must divide the 8 GPUs of an HB domain, got 3"
+    with pytest.raises(InputError, match=message):
+        command(Path("gpt-1t"), gpus_per_nic=3)
+    with pytest.raises(InputError, match="--run: cannot be combined"):
+        traffic_command(run="latest", gpus_per_nic=2)
+
+
+def test_a_table_of_traffic_says_how_many_gpus_share_a_nic(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    traffic_command(Path("gpt-1t"), gpus_per_nic=2)
+    assert "3072 GPUs in HB domains of 8, 2 a NIC\n" in capsys.readouterr().out

@@ -223,7 +223,7 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
                 raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
             left -= len(plain[-1])
             if not plain[-1]:
-                raise Malformed(": byte 0", "is empty", "write the trace again")
+                raise Malformed("", "is empty", "write the trace again")
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)
@@ -235,7 +235,7 @@ def _require_plain(content: bytes) -> None:
     """Raise `Malformed` for an archive, another compression than gzip, or another text."""
     for (place, begin), (name, hint) in CONTAINERS.items():
         if content.startswith(begin, place):
-            raise Malformed(": byte 0", f"is {name}", hint)
+            raise Malformed("", f"is {name}", hint)
 
 
 def _decompressed(content: bytes, most_bytes: int) -> bytes:

@@ -137,7 +137,8 @@ class Task(ABC):
         is_known = equipped != spec and not spec.nic.links
         if is_known and (longer := self.slowdown(spec, whole, equipped)) is not None:
             each = " with a NIC each" if grid.gpus_per_nic > 1 else ""
-            told.append(f"{longer:.3g} times as long as on {equipped.job_grid}{each}")
+            times = f"{longer:.3g} times ".removeprefix("1 times ")
+            told.append(f"{times}as long as on {equipped.job_grid}{each}")
         if equipped.missing != spec.missing:
             rails = grid.size // grid.gpus_per_nic
             told.append(f"{len(grid.shared_rails)} of {rails} rails are in all of them")

@@ -97,7 +97,7 @@ class TraceWork(Work):
         versions = tuple(map(_version, self.files(path)))
         # A trace knows domains of one size alone.
         domain_size = 0 if grid.missing else grid.size
-        with telling_other_kinds(path, "trace"):
+        with telling_other_kinds(path, self.key):
             return _read(path, versions, Defaults(grid.gpus, size_bytes, domain_size))
 
 
