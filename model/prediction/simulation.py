@@ -479,7 +479,7 @@ class Simulation:
         most = np.zeros(net.links)
         np.maximum.at(most, paths.ravel(), level.repeat(paths.shape[1]))
         held_up = most.take(paths.T) <= level * (1 + SAME_SHARE)
-        fullest = np.where(held_up, full.take(paths.T), 0.0).max(axis=0)
+        fullest: Floats = np.where(held_up, full.take(paths.T), 0.0).max(axis=0)
         return np.maximum(fullest, self._rate[flows])
 
 
