@@ -437,8 +437,9 @@ class Simulation:
         if not (self._has_buckets and due.any()):
             return
         numbers = self._waiting[due]
-        idle = np.bincount(self._paths.ravel(), minlength=net.links) == 0
-        tokens = np.where(idle, self._tokens[: net.links], 0.0)
+        is_paying = np.bincount(self._paths.ravel(), minlength=net.links) == 0
+        is_paying &= net.rate > 0
+        tokens = np.where(is_paying, self._tokens[: net.links], 0.0)
         debt_s = -tokens / np.maximum(net.rate, LEAST_RATE)
         wait_s = debt_s.take(net.paths[self._pair[numbers]].T).max(axis=0, initial=0.0)
         late = wait_s > self._same_s
@@ -454,8 +455,8 @@ class Simulation:
         if not self._has_buckets:
             self._rate[flows] = fair_rates(paths, net.rate, self._weight[flows])
             return
-        # A link passes more than its rate until its bucket is empty.
-        has_tokens = self._tokens[: net.links] > net.rate * self._same_s
+        # A link passes more than its rate until its bucket is empty, and a broken one nothing.
+        has_tokens = (self._tokens[: net.links] > net.rate * self._same_s) & (net.rate > 0)
         rate = np.where(has_tokens, UNLIMITED, net.rate)
         if has_tokens[FIRST_LINK:].any():
             # After an outage, buckets are full again, but TCP does not come back with a burst.

@@ -54,6 +54,7 @@ from tests.unit.fabrics import (
     accepts,
     assume_accepted,
     fabrics_with_failures,
+    regular_topologies,
     spec,
     topologies,
     transfer_paths,
@@ -278,6 +279,25 @@ def test_a_rendezvous_without_a_path_waits_for_one(part: float, for_s: float, gp
     cut_off = Epoch(topology, without(topology, links=[f"{gpu}--rail0"]), begin_s)
     waited = through(schedule, Epoch(topology), cut_off, Epoch(topology, begin_s=end_s))
     assert end_s < waited.completion_s <= plain_s + end_s - begin_s + 1e-6
+
+
+@given(NAMED, regular_topologies(4, 4), st.sampled_from([10_000, LARGE]), st.floats(0, 1))
+def test_a_broken_link_carries_nothing_until_it_is_mended(
+    named: tuple[Collective, str], topology: Topology, size: int, part: float
+) -> None:
+    """Nobody routes around it meanwhile; all that crosses it arrives before or after."""
+    assume_accepted(named, *topology.spec.job_shape)
+    schedule = SizedCollective(*named, topology.spec.job_shape, size).steps()
+    plain_s = through(schedule, Epoch(topology)).completion_s
+    link = next(link for link in topology.links if link.kind is LinkKind.NIC)
+    broken = Epoch(topology, Health(rates_bps={link.name: 0}), part * plain_s)
+    epochs = Epoch(topology), broken, Epoch(topology, begin_s=(end_s := (1 + part) * plain_s))
+    waited = through(schedule, *epochs)
+    paths = transfer_paths(schedule.transfers, epochs[0], topology.job_gpus)
+    crossing = [link in {hop.link for hop in hops or ()} for hops in paths]
+    arrival_s = np.asarray(waited.arrival_s)[crossing]
+    assert ((arrival_s <= broken.begin_s + 1e-9) | (arrival_s >= end_s - 1e-9)).all()
+    assert size < LARGE or waited.completion_s <= 2.1 * plain_s
 
 
 def test_what_is_cut_off_for_good_never_arrives() -> None:
