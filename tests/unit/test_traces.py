@@ -195,14 +195,15 @@ def test_a_damaged_text_is_refused_or_read(data: st.DataObject) -> None:
 
 
 def read_or_refused(files: list[bytes], defaults: Defaults = NO_DEFAULTS) -> None:
-    """Nothing else happens than a trace, or an error with its place."""
+    """Nothing else happens than a trace, or an error with its place: none is a whole file."""
     try:
         trace_in(files, defaults)
     except Malformed as error:
         found = error
     else:
         return
-    assert found.place.startswith(":")
+    assert found.place[:1] in ("", ":")
+    assert found.place or found.what.startswith("is ")
 
 
 def damaged(content: bytes) -> st.SearchStrategy[bytes]:
