@@ -285,7 +285,10 @@ def test_a_rendezvous_without_a_path_waits_for_one(part: float, for_s: float, gp
 def test_a_broken_link_carries_nothing_until_it_is_mended(
     named: tuple[Collective, str], topology: Topology, size: int, part: float
 ) -> None:
-    """Nobody routes around it meanwhile; all that crosses it arrives before or after."""
+    """Nobody routes around it meanwhile; all that crosses it arrives before or after.
+
+    The whole is late by the outage, and by flows that meet others than on a healthy fabric.
+    """
     assume_accepted(named, *topology.spec.job_shape)
     schedule = SizedCollective(*named, topology.spec.job_shape, size).steps()
     plain_s = through(schedule, Epoch(topology)).completion_s
@@ -297,7 +300,7 @@ def test_a_broken_link_carries_nothing_until_it_is_mended(
     crossing = [link in {hop.link for hop in hops or ()} for hops in paths]
     arrival_s = np.asarray(waited.arrival_s)[crossing]
     assert ((arrival_s <= broken.begin_s + 1e-9) | (arrival_s >= end_s - 1e-9)).all()
-    assert size < LARGE or waited.completion_s <= 2.1 * plain_s
+    assert size < LARGE or waited.completion_s <= 3 * plain_s
 
 
 def test_what_is_cut_off_for_good_never_arrives() -> None:
